@@ -1,0 +1,1 @@
+"""Raw cloud facts and a NodeClass in, resolved instance types out. Pure."""

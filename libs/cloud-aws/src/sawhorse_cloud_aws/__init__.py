@@ -1,0 +1,1 @@
+"""The Cloud protocol over aioboto3."""

@@ -1,0 +1,1 @@
+"""The Cloud protocol and its errors."""

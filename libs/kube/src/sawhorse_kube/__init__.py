@@ -1,0 +1,1 @@
+"""Kubernetes access: list, watch, patch, evict, drain, Lease, Events."""

@@ -1,0 +1,1 @@
+"""Settings, logging, metrics, health, supervision, gRPC server and channel."""

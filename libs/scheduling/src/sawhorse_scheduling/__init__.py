@@ -1,0 +1,1 @@
+"""solve(snapshot) -> Plan. Pure."""

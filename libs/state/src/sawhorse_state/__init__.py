@@ -1,0 +1,1 @@
+"""The Redis mirror, wake-ups and shared formats."""

@@ -1,0 +1,1 @@
+"""The messages and services that Sawhorse services speak over gRPC."""

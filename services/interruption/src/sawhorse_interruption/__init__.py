@@ -1,0 +1,1 @@
+"""The queue consumer: cordon, request a replacement, drain."""

@@ -1,0 +1,1 @@
+"""The catalogue of instance types, offerings and prices over gRPC."""

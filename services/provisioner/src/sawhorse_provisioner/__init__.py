@@ -1,0 +1,1 @@
+"""Scheduling, launch, registration and termination of nodes."""

@@ -1,0 +1,1 @@
+"""A thin Kubernetes watch that feeds the Redis mirror and wakes the provisioner."""
