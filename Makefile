@@ -47,3 +47,14 @@ unit: setup ## unit and property tests
 check: lint types imports proto-check unit ## the fast gate
 fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
+
+PROTOS := $(wildcard proto/src/sawhorse_proto/*/v1/*.proto)
+PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto/src --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
+         --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
+proto: setup ## generate the gRPC code beside the .proto files
+	@$(PROTOC) --python_out=proto/src --grpc_python_out=proto/src --mypy_out=quiet:proto/src --mypy_grpc_out=quiet:proto/src $(PROTOS)
+proto-check: setup
+	@rm -rf .make/proto && mkdir -p .make/proto
+	@$(PROTOC) --python_out=.make/proto --grpc_python_out=.make/proto --mypy_out=quiet:.make/proto --mypy_grpc_out=quiet:.make/proto $(PROTOS)
+	@for f in $$(cd .make/proto && find . -name '*_pb2*'); do cmp -s ".make/proto/$$f" "proto/src/$$f" \
+	  || { echo "proto/src/$$f is not what its .proto generates: run make proto" >&2; exit 1; }; done

@@ -144,7 +144,7 @@ class Requirement:
         return any(self.has(v) and other.has(v) for v in self.values)
 
     def to_specs(self) -> tuple[RequirementSpec, ...]:
-        """Write as API entries, values sorted. Several entries per key are legal, so bounds and exclusions both survive."""
+        """Write as API entries, values sorted; several entries per key are legal, so bounds and exclusions survive."""
         entries: list[RequirementSpec] = []
         if self.low is not None:
             entries.append(RequirementSpec(self.key, Operator.GTE, (str(self.low),), self.min_values))

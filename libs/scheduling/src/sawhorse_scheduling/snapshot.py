@@ -1,0 +1,95 @@
+"""What a plan is made from: frozen data, no clock, no names of services.
+
+Pods come as groups of equal pods with a count, so that a million replicas are one object. The caller builds a
+snapshot from the mirror or from files; `solve(snapshot)` reads nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sawhorse_model.cluster import DaemonSet, Namespace
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.nodepool import NodePool
+from sawhorse_model.pod import Pod
+from sawhorse_model.requirements import Requirements
+from sawhorse_model.taints import Taint
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """Pods that want a place and differ only in name.
+
+    `pod` stands for all (its namespace, labels and spec count); `names` are the keys `namespace/name`, in the order
+    in which they are served. `names` may be a lazy sequence.
+    """
+
+    pod: Pod
+    names: Sequence[str]
+
+    @property
+    def count(self) -> int:
+        """How many pods."""
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingNode:
+    """Capacity that is there or on its way: a node, or a claim in flight without one.
+
+    For a claim that is not launched yet, `instance_types` are those it may still become and `requirements` are the
+    claim's; `labels` hold what is certain. `allocatable` is what it has (in flight: the least of its types).
+    `taints` are those that count for scheduling (startup and ephemeral ones are left out by the caller while the node
+    is not initialised). `pods` are bound, active pods, daemons included. Deleting nodes are not in the snapshot.
+    """
+
+    name: str  # the node's, or the claim's while there is no node
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    taints: tuple[Taint, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    initialized: bool = True
+    nodepool: str = ""
+    claim: str = ""
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    requirements: Requirements = field(default_factory=Requirements)
+    instance_types: tuple[InstanceType, ...] = ()
+    reserved: Mapping[str, int] = field(default_factory=dict)  # promised to pods that are not bound yet
+    price_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A NodePool with what its NodeClass makes of the catalogue.
+
+    `usage` is the capacity of its living nodes and claims in flight (`nodes` included), for limits.
+    `class_labels` are labels that the cloud puts on every node of the NodeClass.
+    """
+
+    nodepool: NodePool
+    instance_types: tuple[InstanceType, ...]
+    usage: Mapping[str, int] = field(default_factory=dict)
+    class_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SolveOptions:
+    """How to plan. `exotic` are resources of accelerators: types that have one serve only pods that ask for one."""
+
+    well_known: frozenset[str] = frozenset()
+    exotic: frozenset[str] = frozenset()
+    ignore_preferences: bool = False
+    min_values_strict: bool = True
+    max_instance_types: int = 60
+    time_limit_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a plan depends on."""
+
+    pods: tuple[PodGroup, ...] = ()
+    nodes: tuple[ExistingNode, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    daemons: tuple[DaemonSet, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    options: SolveOptions = field(default_factory=SolveOptions)
