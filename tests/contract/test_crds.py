@@ -1,11 +1,11 @@
 """The shipped CRDs: their structure against Karpenter's v1 contract, and documents they must take or refuse.
 
 The contract is `crd_contract.yaml`. The schemas are read as JSON Schema here, which covers types, enums, patterns and
-bounds. CEL rules are checked for being there and for their text; what they decide is the API server's business.
+bounds. CEL rules are checked here for being there and for their text; `test_crds_on_apiserver.py` runs them.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -106,32 +106,6 @@ def documents() -> Iterator[Any]:
     for path in MANIFESTS:
         for document in yaml.safe_load_all(path.read_text("utf-8")):
             yield pytest.param(document, id=f"{path.stem}-{document['kind']}-{document['metadata']['name']}")
-
-
-def a_document(kind: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The smallest valid object of a kind with some fields changed; `a.0.b` is a path, None takes a field away."""
-    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    claim: dict[str, Any] = {"nodeClassRef": reference, "requirements": []}
-    node_class = {
-        "role": "node",
-        "amiSelectorTerms": [{"alias": "al2023@latest"}],
-        "subnetSelectorTerms": [{"id": "subnet-0a"}],
-        "securityGroupSelectorTerms": [{"id": "sg-0a"}],
-    }
-    spec: dict[str, Any] = {"NodePool": {"template": {"spec": claim}}, "NodeClaim": claim, "EC2NodeClass": node_class}[
-        kind
-    ]
-    document: dict[str, Any] = {"kind": kind, "metadata": {"name": "x"}, "spec": spec}
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        target: Any = document
-        for step in parents:
-            target = target[int(step)] if isinstance(target, list) else target.setdefault(step, {})
-        if value is None:
-            del target[last]
-        else:
-            target[int(last) if isinstance(target, list) else last] = value
-    return document
 
 
 @pytest.mark.parametrize(("kind", "path", "carries"), rows("fields"))
@@ -276,7 +250,9 @@ def test_no_field_of_an_ordinary_manifest_would_be_pruned(document: dict[str, An
 
 
 @pytest.mark.parametrize("case", CONTRACT["refused"], ids=lambda case: f"{case['kind']}-{case['field']}")
-def test_a_value_outside_the_contract_is_refused_and_its_field_named(case: dict[str, Any]) -> None:
+def test_a_value_outside_the_contract_is_refused_and_its_field_named(
+    case: dict[str, Any], a_document: Callable[..., dict[str, Any]]
+) -> None:
     document = a_document(case["kind"], case["change"])
 
     refused = refused_fields(document)
@@ -284,18 +260,20 @@ def test_a_value_outside_the_contract_is_refused_and_its_field_named(case: dict[
     assert refused == {case["field"]}
 
 
-def test_more_budgets_than_the_contract_allows_are_refused() -> None:
+def test_more_budgets_than_the_contract_allows_are_refused(a_document: Callable[..., dict[str, Any]]) -> None:
     document = a_document("NodePool", {"spec.disruption.budgets": [{"nodes": "1"}] * 51})
 
     assert refused_fields(document) == {"spec.disruption.budgets"}
 
 
 @pytest.mark.parametrize("kind", CRDS)
-def test_the_smallest_object_of_a_kind_is_accepted(kind: str) -> None:
+def test_the_smallest_object_of_a_kind_is_accepted(kind: str, a_document: Callable[..., dict[str, Any]]) -> None:
     assert refused_fields(a_document(kind, {})) == set()
 
 
-def test_a_pool_that_says_nothing_about_disruption_gets_the_defaults_that_gitops_tools_compare() -> None:
+def test_a_pool_that_says_nothing_about_disruption_gets_the_defaults_that_gitops_tools_compare(
+    a_document: Callable[..., dict[str, Any]],
+) -> None:
     pool = defaulted(schema_of("NodePool"), a_document("NodePool", {}))
 
     assert pool["spec"]["disruption"] == {
@@ -306,13 +284,15 @@ def test_a_pool_that_says_nothing_about_disruption_gets_the_defaults_that_gitops
     assert pool["spec"]["template"]["spec"]["expireAfter"] == "720h"
 
 
-def test_an_empty_list_of_budgets_stays_empty_and_so_unlimited() -> None:
+def test_an_empty_list_of_budgets_stays_empty_and_so_unlimited(a_document: Callable[..., dict[str, Any]]) -> None:
     pool = defaulted(schema_of("NodePool"), a_document("NodePool", {"spec.disruption.budgets": []}))
 
     assert pool["spec"]["disruption"]["budgets"] == []
 
 
-def test_a_class_that_sets_one_metadata_option_keeps_the_defaults_of_the_others() -> None:
+def test_a_class_that_sets_one_metadata_option_keeps_the_defaults_of_the_others(
+    a_document: Callable[..., dict[str, Any]],
+) -> None:
     node_class = a_document("EC2NodeClass", {"spec.metadataOptions.httpTokens": "optional"})
 
     stored = defaulted(schema_of("EC2NodeClass"), node_class)
