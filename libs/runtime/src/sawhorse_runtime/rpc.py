@@ -7,6 +7,7 @@ Channel: keepalive, retries while a service is unavailable, mutual TLS. Call: a 
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -109,7 +110,25 @@ class Tls:
                 problems.append(f"--grpc-tls-{what}-file: {file} cannot be read ({err.strerror}); check the path")
         if problems:
             raise SettingsError(problems)
+        self._check()
         return contents[0], contents[1], contents[2]
+
+    def _check(self) -> None:
+        # grpc would fail later, at each handshake, with a word on its own log only.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        except (ssl.SSLError, OSError) as err:
+            raise SettingsError(
+                f"--grpc-tls-cert-file: {self.cert_file} and {self.key_file} are no certificate with its key "
+                f"({_ssl_reason(err)}); give PEM files of one pair"
+            ) from err
+        try:
+            context.load_verify_locations(self.ca_file)
+        except (ssl.SSLError, OSError) as err:
+            raise SettingsError(
+                f"--grpc-tls-ca-file: {self.ca_file} holds no certificate ({_ssl_reason(err)}); give a PEM file"
+            ) from err
 
 
 def tls_from(settings: TlsSettings) -> Tls | None:
@@ -256,6 +275,11 @@ def _ours(err: grpc.aio.AioRpcError, service: str, limit: float) -> SawhorseErro
     if sent.get(RETRY_KEY) in set(Retry):
         retry = Retry(sent[RETRY_KEY])
     return RemoteError(f"{service}: {details}", code=code.name, reason=sent.get(REASON_KEY, ""), retry=retry)
+
+
+def _ssl_reason(err: OSError) -> str:
+    reason = getattr(err, "reason", None) or err.strerror or "unreadable"
+    return str(reason).lower().replace("_", " ")
 
 
 def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
