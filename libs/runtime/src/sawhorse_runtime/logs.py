@@ -20,6 +20,7 @@ from structlog.typing import EventDict, Processor
 from sawhorse_runtime.errors import describe
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_FIRST = ("timestamp", "level", "service", "event", "logger")
 
 
 def setup_logging(level: str, service: str, stream: TextIO | None = None) -> None:
@@ -114,7 +115,9 @@ def _fold_exception(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _render(_: Any, __: str, event: EventDict) -> str:
-    return json.dumps(event, default=str, ensure_ascii=False)
+    # These first, in this order: a person reads along the left edge.
+    ordered = {key: event.pop(key) for key in _FIRST if key in event}
+    return json.dumps({**ordered, **event}, default=str, ensure_ascii=False)
 
 
 def _log_uncaught(kind: type[BaseException], exc: BaseException, where: TracebackType | None) -> None:
