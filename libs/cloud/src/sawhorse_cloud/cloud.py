@@ -136,7 +136,11 @@ class Cloud(Protocol):
         ...
 
     async def adopt(
-        self, claims: Sequence[NodeClaim], instances: Sequence[Instance], instance_types: Sequence[InstanceType]
+        self,
+        claims: Sequence[NodeClaim],
+        instances: Sequence[Instance],
+        node_class: NodeClass | None,
+        instance_types: Sequence[InstanceType],
     ) -> Mapping[str, Launched]:
         """What `launch` would have answered for these pairs (same length, already matched)."""
         ...
