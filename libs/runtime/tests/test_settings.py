@@ -39,8 +39,8 @@ class Batching(SettingsBase):
     """A service's settings, small."""
 
     pool: str = option(text, REQUIRED, "Which pool.")
-    idle: timedelta = option(duration, "1s", "Close a batch after this long idle.")  # noqa: RUF009
-    longest: timedelta = option(duration, "10s", "Close a batch after this long anyway.")  # noqa: RUF009
+    idle: timedelta = option(duration, "1s", "Close a batch after this long idle.")
+    longest: timedelta = option(duration, "10s", "Close a batch after this long anyway.")
     dry_run: bool = option(boolean, "false", "Only say what would be done.")
     policy: str = option(text, "Respect", "What to do with preferences.", choices=("Respect", "Ignore"))
     token: str = option(choice("abc", "s3cret"), "abc", "A secret.", secret=True)

@@ -101,7 +101,7 @@ class CommonSettings(SettingsBase):
     grpc_tls_key_file: str = option(path, "", "PEM private key of that certificate.")
     grpc_tls_ca_file: str = option(path, "", "PEM certificates of the authority that signs every peer's certificate.")
     insecure_grpc: bool = option(boolean, "false", "Allow gRPC without TLS beyond this machine, on a private network.")
-    drain_timeout: timedelta = option(  # noqa: RUF009  it makes a field, as dataclasses.field does
+    drain_timeout: timedelta = option(
         duration, "20s", "How long work in flight may go on after SIGTERM; less than the pod's grace period."
     )
     ready_file: str = option(
