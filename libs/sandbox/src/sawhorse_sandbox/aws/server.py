@@ -34,8 +34,8 @@ log = logging.getLogger("sawhorse_sandbox.aws")
 
 # Tables that never change: rendering all types takes moto two seconds, so an answer is kept, and no lock is needed.
 UNCHANGING = frozenset({"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"})
-# Long polls take the lock by themselves, for moments.
-UNLOCKED = frozenset({"ReceiveMessage"})
+# Long polls take the lock by themselves, for moments; spot prices touch none of moto's models.
+UNLOCKED = frozenset({"ReceiveMessage", "DescribeSpotPriceHistory"})
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -59,7 +59,7 @@ class Application:
             return Response(answer, status=status, content_type="application/json")(environ, start_response)
         environ["wsgi.input"] = io.BytesIO(body)
         call = call_of(environ, body)
-        self._world.calls[call.action] += 1
+        self._world.count(call.action)
         if refused := self._fault(call):
             return refused(environ, start_response)
         return self._serve(call, body, environ, start_response)

@@ -31,10 +31,11 @@ class World:
     lock: threading.RLock = field(default_factory=threading.RLock)
     state: StateStore = field(default_factory=StateStore)
     prices: PriceTable = field(default_factory=read_price_table)
-    calls: Counter[str] = field(default_factory=Counter)
     stopping: threading.Event = field(default_factory=threading.Event)
     timers: Timers = field(init=False)
     courier: Courier = field(init=False)
+    _calls: Counter[str] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.timers = Timers(self.lock)
@@ -45,6 +46,16 @@ class World:
         """Return moto's EC2 of the sandbox's region."""
         return ec2_backends[self.account][self.region]
 
+    def count(self, action: str) -> None:
+        """Count a call of an API action."""
+        with self._counting:
+            self._calls[action] += 1
+
+    def counted(self) -> dict[str, int]:
+        """Return how often each API action was called."""
+        with self._counting:
+            return dict(self._calls)
+
 
 class Lifecycle:
     """Gives instances time: pending before running, shutting-down before terminated, and the messages about it."""
@@ -52,10 +63,16 @@ class Lifecycle:
     def __init__(self, world: World, terminate_now: Callable[[Instance], InstanceState]) -> None:
         self._world = world
         self._terminate_now = terminate_now
+        self._instances: dict[str, Instance] = {}
+
+    def all(self) -> list[Instance]:
+        """Return every instance that was launched; needs no lock. One that is still being made is not among them."""
+        return list(self._instances.values())
 
     def launched(self, instance: Instance) -> None:
         """Begin the life of a new instance."""
         self._enter(instance, PENDING)
+        self._instances[instance.id] = instance
         self._world.timers.after(self._world.state.current().pending_delay, lambda: self._run(instance))
 
     def terminate(self, instance: Instance) -> InstanceState:
