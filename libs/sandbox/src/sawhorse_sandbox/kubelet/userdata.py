@@ -53,7 +53,7 @@ def parse_user_data(encoded: str | None) -> KubeletOptions:
         UserDataError: not base64 of text, or a part that is broken.
     """
     try:
-        text = base64.b64decode(encoded or "", validate=True).decode()
+        text = base64.b64decode("".join((encoded or "").split()), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as err:
         raise UserDataError(f"user data is not base64 of UTF-8 text: {err}") from err
     start = text.lstrip()

@@ -1,4 +1,4 @@
-"""The fake kubelets on the real control plane: a machine becomes a Node, runs pods, ends them, and dies silently."""
+"""The fake kubelets on both columns: a machine becomes a Node, runs pods, ends them, and dies silently."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sawhorse_sandbox.controlplane import KUBERNETES_VERSION, ControlPlane, find_assets, start_control_plane
+from sawhorse_sandbox.apiserver.kubeconfig import write_kubeconfig
+from sawhorse_sandbox.apiserver.server import new_api, serve_api
+from sawhorse_sandbox.controlplane import KUBERNETES_VERSION, find_assets, start_control_plane
 from sawhorse_sandbox.kubelet import KubeletSettings, run_kubelets
 from sawhorse_sandbox.processes import start_child, stop_child, wait_until_ready
 
@@ -44,14 +47,15 @@ Json = dict[str, Any]
 class Cluster:
     """Requests to the API server, and the instance list that the kubelets read."""
 
-    def __init__(self, http: aiohttp.ClientSession, plane: ControlPlane) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, kubeconfig: Path) -> None:
         self._http = http
-        self.plane = plane
+        self._url = url
+        self.kubeconfig = kubeconfig
         self.instances: list[Json] = []
 
     async def call(self, method: str, path: str, body: Json | None = None, *, kind: str = "application/json") -> Json:
         headers = {"Content-Type": kind}
-        url = self.plane.url + path
+        url = self._url + path
         async with self._http.request(method, url, json=body, headers=headers) as answer:
             found: Json = await answer.json()
             return found
@@ -127,14 +131,37 @@ def assets() -> Path:
 
 
 @pytest.fixture
-async def cluster(assets: Path, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def embedded(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with serve_api(new_api(), "token") as serving, session("token", True) as http:
+        write_kubeconfig(tmp_path / "kubeconfig", serving.url, "token")
+        yield Cluster(http, serving.url, tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+async def real(assets: Path, tmp_path: Path) -> AsyncIterator[Cluster]:
     async with await start_control_plane(tmp_path / "kube", assets) as plane:
         trust = ssl.create_default_context(cafile=str(tmp_path / "kube" / "certs" / "apiserver.crt"))
-        headers = {"Authorization": f"Bearer {plane.token}"}
-        connector = aiohttp.TCPConnector(ssl=trust)
-        timeout = aiohttp.ClientTimeout(total=15)
-        async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as http:
-            yield Cluster(http, plane)
+        async with session(plane.token, trust) as http:
+            cluster = Cluster(http, plane.url, plane.kubeconfig)
+            version = await cluster.call("GET", "/version")
+            assert version["gitVersion"] == KUBERNETES_VERSION == plane.version, "linked without its version"
+            yield cluster
+
+
+@pytest.fixture(params=["embedded", "real"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The same story must hold on both."""
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+@asynccontextmanager
+async def session(token: str, trust: ssl.SSLContext | bool) -> AsyncIterator[aiohttp.ClientSession]:
+    headers = {"Authorization": f"Bearer {token}"}
+    timeout = aiohttp.ClientTimeout(total=15)
+    connector = aiohttp.TCPConnector(ssl=trust)
+    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as http:
+        yield http
 
 
 @pytest.fixture
@@ -154,9 +181,9 @@ async def aws(cluster: Cluster) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_a_machine_lives_and_dies_on_the_real_control_plane(cluster: Cluster, aws: str) -> None:
+async def test_a_machine_becomes_a_node_runs_pods_and_dies_silently(cluster: Cluster, aws: str) -> None:
     settings = KubeletSettings(
-        kubeconfig=cluster.plane.kubeconfig,
+        kubeconfig=cluster.kubeconfig,
         aws_endpoint=aws,
         join_delay=0.3,
         ready_delay=0.2,
@@ -186,7 +213,7 @@ async def a_machine_joins(cluster: Cluster) -> None:
 
     node = await cluster.call("GET", f"/api/v1/nodes/{name}")
     version = await cluster.call("GET", "/version")
-    assert version["gitVersion"] == KUBERNETES_VERSION == cluster.plane.version
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == version["gitVersion"]
     assert node["spec"]["providerID"] == "aws:///us-east-1b/i-1"
     assert "karpenter.sh/unregistered:NoExecute" in taints(node)
     assert node["metadata"]["labels"]["karpenter.sh/nodepool"] == "default"
