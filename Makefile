@@ -16,7 +16,8 @@ help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else f"make: Python 3.11 or later is needed, {PYTHON} is %d.%d" % v)' PYTHON=$(PYTHON)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is older than Python 3.11; give another one: make PYTHON=python3.11 ..." >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: requirements/run.txt $(addsuffix /pyproject.toml,$(MEMBERS)) | $(BIN)/python
@@ -35,15 +36,35 @@ setup: $(VENV)/.dev ## the same with what tests and checks need
 demo: setup-run ## the whole system in the embedded world (ARGS=--json, --keep, --kube assets)
 	@$(BIN)/sawhorse demo $(ARGS)
 
-lint: setup
+lint: setup ## format and style
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --diff . 2>&1 | tail -40; exit 1; }
 	@$(BIN)/ruff check --quiet .
-types: setup
+types: setup ## mypy --strict over the sources
 	@$(BIN)/mypy $(SOURCES)
-imports: setup
+imports: setup ## the import contracts
 	@$(BIN)/lint-imports --no-cache
 unit: setup ## unit and property tests
 	@$(BIN)/python -m pytest -q -m "not integration and not e2e" $(ARGS)
+
+# The real column runs where the control plane's binaries are. REQUIRE_REAL=1 (CI) makes their absence a failure.
+WITH_REAL = $(BIN)/python -c 'import os, sys; from sawhorse_sandbox.controlplane import find_assets; \
+  sys.exit(find_assets(os.environ.get("KUBEBUILDER_ASSETS"), cache=os.environ.get("SAWHORSE_CACHE")) is None)'
+NO_REAL = echo "the real control plane did not run: its binaries are absent (make kube-assets builds them)"
+define pytest_on
+	@if $(WITH_REAL); then echo "$(1): with the real control plane"; \
+	   $(BIN)/python -m pytest -q --timeout=$(2) -m "$(1)" $(ARGS); \
+	 elif [ "$$REQUIRE_REAL" = 1 ]; then $(NO_REAL) >&2; exit 1; \
+	 else $(BIN)/python -m pytest -q --timeout=$(2) -m "$(1) and not real" $(ARGS) && $(NO_REAL); fi
+endef
+integration: setup ## tests against Redis, moto and API servers
+	$(call pytest_on,integration,120)
+e2e: setup ## the demo's story as processes, on both columns
+	$(call pytest_on,e2e,300)
+kube-assets: ## build the real control plane's binaries into a cache outside the clone (needs Go)
+	@tests/kube/build.sh
+test: check integration e2e ## everything; what CI runs
+lock: setup ## make the locks anew from requirements/*.in (needs uv)
+	@cd requirements && for use in run dev; do uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url $$use.in -o $$use.txt; done
 check: lint types imports proto-check unit ## the fast gate
 fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
@@ -53,7 +74,7 @@ PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto/src --plugin=protoc-gen-mypy
          --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 proto: setup ## generate the gRPC code beside the .proto files
 	@$(PROTOC) --python_out=proto/src --grpc_python_out=proto/src --mypy_out=quiet:proto/src --mypy_grpc_out=quiet:proto/src $(PROTOS)
-proto-check: setup
+proto-check: setup ## generated code is what the .proto files generate
 	@rm -rf .make/proto && mkdir -p .make/proto
 	@$(PROTOC) --python_out=.make/proto --grpc_python_out=.make/proto --mypy_out=quiet:.make/proto --mypy_grpc_out=quiet:.make/proto $(PROTOS)
 	@for f in $$(cd .make/proto && find . -name '*_pb2*'); do cmp -s ".make/proto/$$f" "proto/src/$$f" \
