@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from sawhorse_sandbox.controlplane import (
     BINARIES,
     KUBERNETES_VERSION,
