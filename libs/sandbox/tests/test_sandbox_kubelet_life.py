@@ -148,7 +148,7 @@ async def real(assets: Path, tmp_path: Path) -> AsyncIterator[Cluster]:
             yield cluster
 
 
-@pytest.fixture(params=["embedded", "real"])
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     """The same story must hold on both."""
     found: Cluster = request.getfixturevalue(request.param)
@@ -298,6 +298,7 @@ async def a_dead_machine_is_silent_and_its_node_is_deleted(cluster: Cluster) -> 
     await cluster.has(f"/api/v1/nodes/{node}", is_absent)
 
 
+@pytest.mark.real
 async def test_both_run_as_processes_and_leave_nothing_behind(assets: Path, tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     command = [sys.executable, "-m", "sawhorse_sandbox.controlplane", "--directory", tmp_path / "kube"]
