@@ -1,0 +1,15 @@
+"""The rules of AWS: which labels, size and offerings an EC2 instance type has under an EC2NodeClass.
+
+`resolve` is the door. `WELL_KNOWN` are the labels that the catalogue defines, `EXOTIC` the resources of accelerators,
+whose types serve only pods that ask for one.
+"""
+
+from sawhorse_catalog.aws.resolve import Resolution, ResolveSettings, resolve
+from sawhorse_model.aws import AMD_GPU, GAUDI, NEURON, NEURON_CORE, NVIDIA_GPU
+from sawhorse_model.aws import WELL_KNOWN as _OF_AWS
+from sawhorse_model.labels import WELL_KNOWN as _OF_ALL
+
+WELL_KNOWN: frozenset[str] = _OF_ALL | _OF_AWS
+EXOTIC: frozenset[str] = frozenset({NVIDIA_GPU, AMD_GPU, GAUDI, NEURON, NEURON_CORE})
+
+__all__ = ["EXOTIC", "WELL_KNOWN", "Resolution", "ResolveSettings", "resolve"]

@@ -1,0 +1,43 @@
+"""Offerings: each zone that has the type, under each capacity type, with its price and whether it can be had now."""
+
+from collections.abc import Mapping
+
+from sawhorse_catalog.aws.labels import capacity_types
+from sawhorse_catalog.aws.node_class import ClassView
+from sawhorse_catalog.facts import InstanceFacts
+from sawhorse_catalog.prices import PriceBook
+from sawhorse_model.instances import CapacityType, Offering
+
+Unavailable = frozenset[tuple[str, str, str]]
+"""Offerings without capacity: (capacity type, instance type, zone)."""
+
+
+def offerings(
+    facts: InstanceFacts,
+    view: ClassView,
+    prices: PriceBook,
+    *,
+    zones: Mapping[str, str],
+    unavailable: Unavailable = frozenset(),
+    compatible: bool = True,
+) -> tuple[Offering, ...]:
+    """The offerings of a type under a NodeClass, sorted by zone and capacity type.
+
+    One whose price is not known cannot be bought and is left out: a price of 0 would make it the cheapest.
+
+    Args:
+        zones: zone → zone id of the region; ids of the NodeClass's subnets go before.
+        compatible: False makes all of them unavailable.
+    """
+    subnets = view.subnet_zones
+    found: list[Offering] = []
+    kinds = [(kind, kind.value, kind is CapacityType.SPOT) for kind in capacity_types(facts)]
+    for zone in sorted(facts.zones):
+        usable = compatible and (subnets is None or zone in subnets)
+        zone_id = (subnets.get(zone, "") if subnets is not None else "") or zones.get(zone, "")
+        for kind, word, spot in kinds:
+            price = prices.price(facts.name, zone, spot=spot)
+            if price is not None:
+                free = usable and (word, facts.name, zone) not in unavailable
+                found.append(Offering(zone, kind, price, free, zone_id))
+    return tuple(found)
