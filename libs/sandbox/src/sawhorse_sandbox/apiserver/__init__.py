@@ -4,6 +4,6 @@ It holds what the demo and the quick integration tests need, no more. The whole 
 plane; where the two differ, the real one is right.
 """
 
-from sawhorse_sandbox.apiserver.launcher import EmbeddedKube, EmbeddedKubeError, start_embedded_kube
+from sawhorse_sandbox.apiserver.launcher import EmbeddedKube, start_embedded_kube
 
-__all__ = ["EmbeddedKube", "EmbeddedKubeError", "start_embedded_kube"]
+__all__ = ["EmbeddedKube", "start_embedded_kube"]

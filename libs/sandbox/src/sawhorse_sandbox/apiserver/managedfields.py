@@ -136,7 +136,9 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     for name, inner in one.items():
         if name not in other:
             result[name] = inner
-        elif inner and other[name] and (rest := difference(inner, other[name])):
+        elif inner and not other[name]:  # an empty map owns itself, not what others put into it
+            result[name] = {key: value for key, value in inner.items() if key != "."}
+        elif inner and (rest := difference(inner, other[name])):
             result[name] = rest
     return result
 
@@ -144,7 +146,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
     result: FieldSet = {}
     for name in one.keys() & other.keys() - {"."}:
-        if not one[name] or not other[name]:
+        if not one[name] and not other[name]:
             result[name] = {}
         elif rest := intersection(one[name], other[name]):
             result[name] = rest

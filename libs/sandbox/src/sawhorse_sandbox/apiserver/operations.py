@@ -21,6 +21,7 @@ from sawhorse_sandbox.apiserver.errors import (
     conflict,
     forbidden_field,
     invalid,
+    invalid_value,
     not_found,
     required,
     stale,
@@ -106,7 +107,7 @@ class Api:
         metadata["creationTimestamp"] = self.now()
         if resource.generation:
             metadata["generation"] = 1
-        self._prepare_new(resource, obj)
+        self._prepare_new(resource, obj, write)
         self._check(resource, obj, None)
         if write.manager:
             managedfields.record(None, obj, _manager(target, write, "Update"), shape_of(resource), self.now())
@@ -126,6 +127,10 @@ class Api:
         if resource.custom and not metadata.get("resourceVersion"):
             cause = forbidden_field("metadata.resourceVersion", "must be specified for an update")
             raise invalid(resource.plural, resource.group, target.name, [cause])
+        uid = metadata.get("uid")
+        if uid and uid != current.uid:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.uid}"
+            raise conflict(resource.plural, resource.group, target.name, why)
         return self._commit(target, current, new, write)
 
     def modify(self, target: Target, change: Callable[[Object], None], write: Write) -> Stored:
@@ -201,7 +206,7 @@ class Api:
         merged = copy.deepcopy(merged)
         if current is not None:
             return self._commit(target, current, merged, write, managed=managed), False
-        made = self.create(target, merged, Write("", write.dry_run))
+        made = self.create(target, merged, Write("", write.dry_run, write.strict))
         final = thaw(made)
         final["metadata"]["managedFields"] = managed
         return (made if write.dry_run else self.store.put(resource.storage, target.key, final)), True
@@ -216,7 +221,7 @@ class Api:
         metadata = result["metadata"]
         if resource.storage == CRDS.storage and not target.subresource:
             result["status"] = copy.deepcopy(result.get("status") or {})
-        self._prepare(resource, result)
+        self._prepare(resource, result, write)
         self._check(resource, result, current.obj)
         if resource.generation and _spec_part(resource, result) != _spec_part(resource, current.obj):
             metadata["generation"] = current.obj["metadata"].get("generation", 0) + 1
@@ -255,8 +260,8 @@ class Api:
             raise stale(resource.plural, resource.group, target.name)
         uid = new["metadata"].get("uid")
         if uid and uid != current.uid:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.uid}"
-            raise conflict(resource.plural, resource.group, target.name, why)
+            cause = invalid_value("metadata.uid", uid, "field is immutable")
+            raise invalid(resource.kind, resource.group, target.name, [cause])
 
     def _place(self, target: Target, metadata: Object) -> None:
         """Check the namespace, and set it."""
@@ -292,18 +297,24 @@ class Api:
         metadata["name"] = name
         return str(name)
 
-    def _prepare_new(self, resource: Resource, obj: Object) -> None:
+    def _prepare_new(self, resource: Resource, obj: Object, write: Write) -> None:
         if resource.custom:
             if resource.status:
                 obj.pop("status", None)
         else:
             defaults.reset_status(resource.storage, obj)
-        self._prepare(resource, obj)
+        self._prepare(resource, obj, write)
         defaults.admit(resource.storage, obj, self.store)
 
-    def _prepare(self, resource: Resource, obj: Object) -> None:
+    def _prepare(self, resource: Resource, obj: Object, write: Write) -> None:
         if resource.schema is not None:
-            schema.prune(obj, resource.schema, root=True)
+            unknown = schema.prune(obj, resource.schema, root=True)
+            if unknown and write.strict:
+                listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+                raise bad_request(
+                    f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                    f"strict decoding error: {listed}"
+                )
             schema.apply_defaults(obj, resource.schema)
         else:
             defaults.apply_builtin_defaults(resource.storage, obj)

@@ -249,7 +249,8 @@ def _write(request: web.BaseRequest, *, apply: bool = False) -> Write:
     manager = request.query.get("fieldManager", "")
     if not manager and not apply:
         manager = request.headers.get("User-Agent", "unknown").partition("/")[0] or "unknown"
-    return Write(manager, dry_run=bool(request.query.get("dryRun")))
+    strict = request.query.get("fieldValidation") == "Strict"
+    return Write(manager, dry_run=bool(request.query.get("dryRun")), strict=strict)
 
 
 async def _delete_options(request: web.BaseRequest) -> DeleteOptions:

@@ -28,16 +28,21 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def prune(value: Any, schema: Schema, *, root: bool = False) -> None:
-    """Drop, in place, every field that the schema does not know; `root` keeps apiVersion, kind and metadata."""
+def prune(value: Any, schema: Schema, *, root: bool = False, path: str = "") -> list[str]:
+    """Drop, in place, every field that the schema does not know; `root` keeps apiVersion, kind and metadata.
+
+    Returns:
+        The paths that were dropped.
+    """
+    dropped: list[str] = []
     if isinstance(value, list):
         items = schema.get("items")
         if isinstance(items, Mapping):
-            for item in value:
-                prune(item, items)
-        return
+            for index, item in enumerate(value):
+                dropped += prune(item, items, path=f"{path}[{index}]")
+        return dropped
     if not isinstance(value, dict):
-        return
+        return dropped
     properties = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
     keep_unknown = schema.get("x-kubernetes-preserve-unknown-fields") is True or extra is True
@@ -46,11 +51,13 @@ def prune(value: Any, schema: Schema, *, root: bool = False) -> None:
         if embedded and name in _ROOT_FIELDS:
             continue
         if name in properties:
-            prune(value[name], properties[name])
+            dropped += prune(value[name], properties[name], path=_join(path, name))
         elif isinstance(extra, Mapping):
-            prune(value[name], extra)
+            dropped += prune(value[name], extra, path=_join(path, name))
         elif not keep_unknown:
             del value[name]
+            dropped.append(_join(path, name))
+    return dropped
 
 
 def apply_defaults(value: Any, schema: Schema) -> None:

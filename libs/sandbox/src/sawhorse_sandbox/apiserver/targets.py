@@ -45,10 +45,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """How something is written: the field manager, and whether it is only tried."""
+    """How something is written."""
 
-    manager: str
-    dry_run: bool = False
+    manager: str  # field manager; empty records none
+    dry_run: bool = False  # only tried
+    strict: bool = False  # fields unknown to a custom resource's schema are an error, not dropped
 
 
 @dataclass(frozen=True, slots=True)

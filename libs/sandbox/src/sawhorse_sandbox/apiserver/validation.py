@@ -85,11 +85,27 @@ def _pod_spec(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
             names.add(name)
             if not container.get("image"):
                 yield required(f"{path}.{field}[{index}].image")
+    yield from _tolerations(spec, path)
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
         inside = f"{path}.topologySpreadConstraints[{index}]"
         for key in ("maxSkew", "topologyKey", "whenUnsatisfiable"):
             if not constraint.get(key):
                 yield required(f"{inside}.{key}")
+
+
+def _tolerations(spec: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        inside = f"{path}.tolerations[{index}]"
+        exists = toleration.get("operator") == "Exists"
+        if not toleration.get("key") and not exists:
+            yield invalid_value(
+                f"{inside}.operator", toleration.get("operator", ""), "must be Exists when `key` is empty"
+            )
+        if exists and toleration.get("value"):
+            yield invalid_value(f"{inside}.operator", toleration, "value must be empty when `operator` is 'Exists'")
+        if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
+            why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+            yield invalid_value(f"{inside}.effect", toleration.get("effect", ""), why)
 
 
 def _pod(obj: Mapping[str, Any]) -> Iterator[Cause]:
@@ -156,19 +172,19 @@ def _check_pod_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
         for toleration in before.get("tolerations") or ()
         if toleration not in (after.get("tolerations") or ())
     ]
-    if _fixed(before) != _fixed(after) or lost:
+    if _fixed(before, before) != _fixed(after, before) or lost:
         return [forbidden_field("spec", _POD_RULE)]
     gates = [gate.get("name") for gate in before.get("schedulingGates") or ()]
     added = [g for g in after.get("schedulingGates") or () if g.get("name") not in gates]
     return [forbidden_field("spec.schedulingGates", "only deletion is allowed")] if added else []
 
 
-def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod's spec without what may change; while gated, a pod may also narrow where it goes."""
+def _fixed(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod's spec without what may change; a pod that was gated may also narrow where it goes."""
     free = {"tolerations", "activeDeadlineSeconds", "schedulingGates", "containers", "initContainers"}
-    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+    if before.get("terminationGracePeriodSeconds", 0) < 0:
         free.add("terminationGracePeriodSeconds")
-    if spec.get("schedulingGates"):
+    if before.get("schedulingGates"):
         free |= {"nodeSelector", "affinity"}
     fixed = {name: value for name, value in spec.items() if name not in free}
     for field in ("containers", "initContainers"):

@@ -18,9 +18,8 @@ def static_reasons(pod: PodFacts, node: NodeState) -> list[str]:
     spec = node.spec
     if spec.unschedulable and not any(toleration.tolerates(UNSCHEDULABLE_TAINT) for toleration in pod.tolerations):
         return ["node(s) were unschedulable"]
-    taint = untolerated(spec.taints, pod.tolerations, HARD_EFFECTS)
-    if taint is not None:
-        return [f"node(s) had untolerated taint {taint.text()}"]
+    if untolerated(spec.taints, pod.tolerations, HARD_EFFECTS) is not None:
+        return ["node(s) had untolerated taint(s)"]
     if not pod.accepts(spec.name, spec.labels):
         return ["node(s) didn't match Pod's node affinity/selector"]
     return []

@@ -67,9 +67,6 @@ class Taint:
     value: str
     effect: str
 
-    def text(self) -> str:
-        return f"{{{self.key}: {self.value}}}"
-
 
 @dataclass(frozen=True, slots=True)
 class Toleration:

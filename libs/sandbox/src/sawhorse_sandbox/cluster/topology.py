@@ -52,12 +52,12 @@ class Topology:
                 return NO_LABEL
             if counted.domains.get(domain, 0) + counted.adds - counted.least > counted.spread.max_skew:
                 return SPREAD
-        if self._breaks_existing(node, guards):
-            return EXISTING_ANTI_AFFINITY
+        if not self._is_near(labels):
+            return AFFINITY
         for term, domains in zip(self._pod.anti_affinity, self._away, strict=True):
             if labels.get(term.topology_key) in domains:
                 return ANTI_AFFINITY
-        return None if self._is_near(labels) else AFFINITY
+        return EXISTING_ANTI_AFFINITY if self._breaks_existing(node, guards) else None
 
     def soft_counts(self, nodes: Iterable[NodeState]) -> dict[str, float]:
         """By node name, how many pods of the ScheduleAnyway constraints are in the node's domains."""
