@@ -1,0 +1,202 @@
+"""One attempt at a plan: every class in turn onto existing capacity, the rest dealt to domains and packed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from sawhorse_model.requirements import Operator, Requirement, Requirements
+from sawhorse_scheduling.arrays import BoolArray, IntArray
+from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.existing import NodeTable, label_ranks, taint_ranks
+from sawhorse_scheduling.filling import Demand, Item
+from sawhorse_scheduling.packing import Packer, Pattern
+from sawhorse_scheduling.problem import Problem
+from sawhorse_scheduling.topology import Combo, Tally, deal
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """Where pods went. `filled`: (class, row of the node table) → pods; `placed`: pods per class."""
+
+    table: NodeTable
+    filled: dict[tuple[int, int], int] = field(default_factory=dict)
+    patterns: list[Pattern] = field(default_factory=list)
+    placed: dict[int, int] = field(default_factory=dict)
+    dealt: dict[int, int] = field(default_factory=dict)  # what the rules over domains had a place for
+
+
+class Attempter:
+    """Makes attempts over one problem; what depends on the problem alone is computed once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._served: dict[tuple[int, Requirements], bool] = {}
+        self._ranks: dict[int, IntArray] = {}
+
+    def run(self, caps: dict[int, int], *, evenly: bool) -> Attempt:
+        """Plan at most `caps[class]` pods of each class (absent: all)."""
+        problem = self.problem
+        for pool, initial in zip(problem.pools, problem.initial, strict=True):
+            pool.remaining = initial.copy()
+        attempt = Attempt(problem.table.copy())
+        tally = Tally.start(problem.topology)
+        demands: list[Demand] = []
+        for members in self._order():
+            count = min(members.count, caps.get(members.index, members.count))
+            keys = problem.topology.keys(members)
+            if keys:
+                demands += self._by_domain(attempt, tally, members, count, keys, evenly=evenly)
+                continue
+            left = count - self._fill(attempt, members, count, self._rank(members))
+            attempt.dealt[members.index] = count
+            extra = problem.topology.forbidden[members.index]
+            if left:
+                demands.append(Demand(members.index, extra, left))
+        self._pack(attempt, demands)
+        return attempt
+
+    def _order(self) -> Iterable[PodClass]:
+        """Classes without rules over domains first: the others then see where those are."""
+        hard = [any(u.hard for u in uses) for uses in self.problem.topology.uses]
+        classes = [c for c in self.problem.classes if c.refusal is None]
+        return sorted(classes, key=lambda c: (hard[c.index], c.index))
+
+    def _rank(self, members: PodClass) -> IntArray:
+        """(N,) order of preference among nodes; negative where the class may not go."""
+        if members.index not in self._ranks:
+            problem = self.problem
+            table, forbidden = problem.table, problem.topology.forbidden[members.index]
+            labels = label_ranks(table, members, self._served)
+            taints = taint_ranks([node.taints for node in table.nodes], members)
+            away = np.array([not known.serve(forbidden) for known in table.labels], dtype=np.bool_)
+            barred = (labels >= len(members.levels)) | (taints > 1) | away
+            self._ranks[members.index] = np.where(barred, -1, taints * len(members.levels) + labels)
+        return self._ranks[members.index]
+
+    def _fill(self, attempt: Attempt, members: PodClass, count: int, ranks: IntArray) -> int:
+        """Place up to `count` pods on existing capacity where `ranks` is not negative; return how many."""
+        if not len(ranks) or count <= 0:
+            return 0
+        problem, table = self.problem, attempt.table
+        requests = problem.requests[members.index]
+        fits = np.where(ranks >= 0, table.fits(members, requests, problem.rules), 0)
+        left = count
+        for row in np.argsort(ranks, kind="stable"):
+            number = min(left, int(fits[row]))
+            if number > 0:
+                table.take(int(row), members, number, requests, problem.rules)
+                key = (members.index, int(row))
+                attempt.filled[key] = attempt.filled.get(key, 0) + number
+                left -= number
+                if not left:
+                    break
+        attempt.placed[members.index] = attempt.placed.get(members.index, 0) + count - left
+        return count - left
+
+    def _by_domain(
+        self, attempt: Attempt, tally: Tally, members: PodClass, count: int, keys: tuple[str, ...], *, evenly: bool
+    ) -> list[Demand]:
+        combos, where = self.combos(members, keys, attempt.table)
+        left = deal(self.problem.topology, tally, members, count, combos, evenly=evenly)
+        attempt.dealt[members.index] = count - left
+        demands, ranks = [], self._rank(members)
+        for index, combo in enumerate(combos):
+            here = np.where(where == index, ranks, -1)
+            rest = combo.dealt - self._fill(attempt, members, combo.dealt, here)
+            if rest:
+                demands.append(Demand(members.index, self._extra(members, combo), rest))
+        return demands
+
+    def _extra(self, members: PodClass, combo: Combo) -> Requirements:
+        forbidden = self.problem.topology.forbidden[members.index]
+        pinned = [Requirement.of(k, Operator.IN, (v,)) for k, v in combo.values.items() if v is not None]
+        return Requirements((*forbidden.values(), *pinned))
+
+    def combos(self, members: PodClass, keys: tuple[str, ...], table: NodeTable) -> tuple[list[Combo], IntArray]:
+        """The combinations of label values that the class may be dealt to, and per node which it is in (−1: none)."""
+        problem = self.problem
+        ranks = self._rank(members)
+        fits = table.fits(members, problem.requests[members.index], problem.rules) if len(ranks) else ranks
+        found: dict[tuple[str | None, ...], Combo] = {}
+        where = np.full(len(ranks), -1, dtype=np.int64)
+        rooms: dict[tuple[str | None, ...], int] = {}
+        spots: list[tuple[int, tuple[str | None, ...]]] = []
+        for row, known in enumerate(table.labels):
+            if ranks[row] < 0 or any(key in known.possible for key in keys):
+                continue  # a claim that may still become either is no place for a pod that must know
+            values = tuple(known.certain.get(key) for key in keys)
+            rooms[values] = rooms.get(values, 0) + int(fits[row])
+            spots.append((row, values))
+        for values, room in rooms.items():
+            found[values] = Combo(dict(zip(keys, values, strict=True)), room, new=False)
+        for chosen in self._new_domains(members, keys):
+            pinned = Combo(dict(zip(keys, chosen, strict=True)), rooms.get(chosen, 0), new=True)
+            cost = problem.can_open(members, self._extra(members, pinned))
+            if cost is not None:
+                pinned.cost = cost
+                found[chosen] = pinned
+        order = sorted(found, key=lambda values: tuple(v or "" for v in values))
+        position = {values: i for i, values in enumerate(order)}
+        for row, values in spots:
+            where[row] = position[values]
+        return [found[values] for values in order], where
+
+    def _new_domains(self, members: PodClass, keys: tuple[str, ...]) -> list[tuple[str | None, ...]]:
+        """Combinations that a new node may be made in.
+
+        Where none of them can take the class, labels that only wishes or other classes' rules read are left open.
+        """
+        problem = self.problem
+        listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
+        pinned: list[tuple[str | None, ...]] = list(product(*listed))
+        if any(self._can_open(members, keys, values) for values in pinned):
+            return pinned
+        hard = {use.key for use in problem.topology.uses[members.index] if use.hard}
+        open_ended: list[list[str | None]] = [
+            [*values] if key in hard else [None] for key, values in zip(keys, listed, strict=True)
+        ]
+        return list(product(*open_ended))
+
+    def _can_open(self, members: PodClass, keys: tuple[str, ...], values: tuple[str | None, ...]) -> bool:
+        combo = Combo(dict(zip(keys, values, strict=True)), 0, new=True)
+        return self.problem.can_open(members, self._extra(members, combo)) is not None
+
+    def _pack(self, attempt: Attempt, demands: list[Demand]) -> None:
+        problem = self.problem
+        for weight in problem.tiers():
+            items = self._items(demands, weight)
+            if items:
+                tier = [pool for pool in problem.pools if pool.weight == weight]
+                strict = problem.snapshot.options.min_values_strict
+                attempt.patterns += Packer(tier, items, problem.rules.limits, strict=strict).pack()
+        for pattern in attempt.patterns:
+            for load in pattern.loads:
+                for index, number in load.items():
+                    attempt.placed[index] = attempt.placed.get(index, 0) + number
+
+    def _items(self, demands: list[Demand], weight: int) -> list[Item]:
+        """Merge what is alike to the packer. Empty demands (served by an earlier tier) drop out."""
+        problem = self.problem
+        items: dict[tuple[object, ...], Item] = {}
+        for demand in demands:
+            members = problem.classes[demand.members]
+            options = problem.options(members, demand.extra).get(weight)
+            if not demand.count or not options:
+                continue
+            requests: IntArray = problem.requests[members.index]
+            owns: BoolArray = problem.rules.owns[members.index]
+            matches: BoolArray = problem.rules.matches[members.index]
+            ports = members.pod.spec.host_ports
+            key = (
+                requests.tobytes(),
+                owns.tobytes(),
+                matches.tobytes(),
+                ports,
+                members.exotic,
+                tuple((index, option.fit.requirements) for index, option in options.items()),
+            )
+            item = items.setdefault(key, Item(requests, options, owns, matches, ports))
+            item.demands.append(demand)
+        return list(items.values())

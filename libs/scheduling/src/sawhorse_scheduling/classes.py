@@ -1,0 +1,187 @@
+"""Pods as classes: pods with equal wishes are one class with a count, whatever their names.
+
+Labels count only through the selectors that read them (`match` of the key), so ten deployments that differ in name
+and image alone are one class. Classes are sorted, largest first, by a key that does not depend on input order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawhorse_model.labels import HOSTNAME, normalize
+from sawhorse_model.pod import NodeSelectorTerm, Pod, PodSpec
+from sawhorse_model.requirements import Operator, Requirement, Requirements, RequirementSpec
+from sawhorse_model.resources import CPU, MEMORY
+from sawhorse_scheduling.matching import Matcher, spread_selector, term_matcher
+from sawhorse_scheduling.plan import Reason
+from sawhorse_scheduling.snapshot import PodGroup, Snapshot
+
+_NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodClass:
+    """Equal pods.
+
+    `levels` are what they want of a node, most wishes first; the last level is what they require. Each level is a
+    choice (OR) of requirements. `refusal` is set when the class cannot be placed whatever there is.
+    """
+
+    index: int
+    pod: Pod
+    groups: tuple[int, ...]  # indexes in Snapshot.pods, in serving order
+    count: int
+    levels: tuple[tuple[Requirements, ...], ...]
+    exotic: bool
+    refusal: Reason | None = None
+
+    @property
+    def required(self) -> tuple[Requirements, ...]:
+        """The hard part: one of these must hold."""
+        return self.levels[-1]
+
+
+def term_requirements(selector: dict[str, str], specs: Sequence[RequirementSpec]) -> Requirements | None:
+    """A node selector and one affinity term together, or None where no label value can satisfy them.
+
+    The algebra writes "nothing is allowed" and "must not exist" the same way, so a contradiction such as zone a and
+    zone b would otherwise match a node without the label.
+    """
+    entries = [Requirement.of(key, Operator.IN, (value,)) for key, value in selector.items()]
+    entries += [Requirement.from_spec(spec) for spec in specs]
+    together = Requirements(entries)
+    positive = {normalize(key) for key in selector}
+    positive |= {normalize(spec.key) for spec in specs if spec.operator not in _NEGATIVE}
+    if any(together[key].operator is Operator.DOES_NOT_EXIST for key in positive):
+        return None
+    return together
+
+
+def required_terms(spec: PodSpec) -> tuple[Requirements, ...]:
+    """What a pod requires of its node: a choice; empty when nothing can satisfy it.
+
+    An affinity term without expressions matches no node, as in the API.
+    """
+    selector = dict(spec.node_selector)
+    terms = spec.required_terms or (NodeSelectorTerm(),)
+    choices = (
+        term_requirements(selector, term.expressions) for term in terms if term.expressions or not spec.required_terms
+    )
+    return tuple(dict.fromkeys(choice for choice in choices if choice is not None))
+
+
+def _levels(spec: PodSpec, *, ignore_preferences: bool) -> tuple[tuple[Requirements, ...], ...]:
+    """All preferences together, then each alone from the heaviest, then none."""
+    strict = required_terms(spec)
+    if ignore_preferences or not strict:
+        return (strict,)
+    wishes = sorted(
+        (p for p in spec.preferred_terms if p.term.expressions and not p.term.match_fields),
+        key=lambda p: -p.weight,
+    )
+    asked = [tuple(wish.term.expressions) for wish in wishes]
+    if len(asked) > 1:
+        asked.insert(0, tuple(e for expressions in asked for e in expressions))
+    levels: list[tuple[Requirements, ...]] = []
+    for expressions in asked:
+        wish = term_requirements({}, expressions)
+        choices = () if wish is None else tuple(_together(choice, wish) for choice in strict)
+        kept = tuple(choice for choice in choices if choice is not None)
+        if kept and kept not in levels:
+            levels.append(kept)
+    return (*levels, strict)
+
+
+def _together(left: Requirements, right: Requirements) -> Requirements | None:
+    both = left.intersection(right)
+    for key in left.keys() & right.keys():
+        positive = left[key].operator not in _NEGATIVE or right[key].operator not in _NEGATIVE
+        if positive and both[key].operator is Operator.DOES_NOT_EXIST:
+            return None
+    return both
+
+
+def _refusal(spec: PodSpec) -> Reason | None:
+    """Rules that this planner does not know yet: such pods are reported, never placed as if the rule were absent."""
+    if spec.claims or spec.ephemeral_claims:
+        names = ", ".join((*spec.claims, *spec.ephemeral_claims))
+        return Reason("", "VolumesNotSupported", f"it uses volume claims ({names}), which are not planned yet")
+    if spec.resource_claims:
+        return Reason("", "ResourceClaimsNotSupported", "it uses resource claims (DRA), which are not planned yet")
+    if any(term.match_fields for term in spec.required_terms):
+        return Reason("", "MatchFieldsNotSupported", "its node affinity uses matchFields, which are not planned")
+    needed = [term for term in spec.affinity if not term.weight]
+    if needed:
+        return Reason(
+            "",
+            "PodAffinityNotSupported",
+            f"it requires pods near it by {needed[0].topology_key}, and required pod affinity is not planned yet",
+        )
+    apart = [t for t in spec.anti_affinity if not t.weight and normalize(t.topology_key) != HOSTNAME]
+    if apart:
+        return Reason(
+            "",
+            "PodAntiAffinityNotSupported",
+            f"it requires pods kept apart by {apart[0].topology_key}; only kubernetes.io/hostname is planned yet",
+        )
+    if not required_terms(spec):
+        return Reason("", "RequirementsConflict", "its own node selector and node affinity exclude each other")
+    return None
+
+
+def group_classes(snapshot: Snapshot, matchers: Sequence[Matcher]) -> tuple[PodClass, ...]:
+    """Group the snapshot's pods. `matchers` are all selectors in play, in any stable order."""
+    options = snapshot.options
+    by_key: dict[str, list[int]] = {}
+    for index, group in enumerate(snapshot.pods):
+        if group.count:
+            by_key.setdefault(_key(group.pod, snapshot, matchers), []).append(index)
+
+    def size(key: str) -> tuple[int, int, str]:
+        requests = snapshot.pods[by_key[key][0]].pod.spec.requests
+        return (-requests.get(CPU, 0), -requests.get(MEMORY, 0), key)
+
+    classes = []
+    for index, key in enumerate(sorted(by_key, key=size)):
+        groups = tuple(sorted(by_key[key], key=lambda g: _first_name(snapshot.pods[g])))
+        pod = snapshot.pods[groups[0]].pod
+        refusal = _refusal(pod.spec)
+        classes.append(
+            PodClass(
+                index=index,
+                pod=pod,
+                groups=groups,
+                count=sum(snapshot.pods[g].count for g in groups),
+                levels=_levels(pod.spec, ignore_preferences=options.ignore_preferences) if refusal is None else ((),),
+                exotic=any(pod.spec.requests.get(name, 0) > 0 for name in options.exotic),
+                refusal=refusal,
+            ),
+        )
+    return tuple(classes)
+
+
+def _first_name(group: PodGroup) -> str:
+    return group.names[0]
+
+
+def _key(pod: Pod, snapshot: Snapshot, matchers: Sequence[Matcher]) -> str:
+    """A text that is equal for pods with equal wishes, and the same in every run."""
+    spec = pod.spec
+    scoped = bool(spec.spread or spec.affinity or spec.anti_affinity)
+    namespace, labels = pod.meta.namespace, pod.meta.labels
+    parts = (
+        sorted((name, value) for name, value in spec.requests.items() if value),
+        sorted(spec.node_selector.items()),
+        spec.required_terms,
+        spec.preferred_terms,
+        sorted(map(repr, spec.tolerations)),
+        [(s, spread_selector(s, labels)) for s in spec.spread],
+        [(t.topology_key, t.weight, term_matcher(t, namespace, snapshot)) for t in (*spec.affinity,)],
+        [(t.topology_key, t.weight, term_matcher(t, namespace, snapshot)) for t in (*spec.anti_affinity,)],
+        sorted(map(repr, spec.host_ports)),
+        spec.claims,
+        spec.ephemeral_claims,
+        spec.resource_claims,
+        namespace if scoped else "",
+        [matcher.matches(namespace, labels) for matcher in matchers],
+    )
+    return repr(parts)

@@ -1,0 +1,235 @@
+"""A pool as matrices: what each of its instance types holds and costs, and which of them serve a requirement.
+
+Axes: T instance types (by name), C columns = (zone, capacity type), R resources. Requirements are checked once per
+distinct requirement and pool; everything after that is boolean algebra.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sawhorse_model.instances import CapacityType, InstanceType
+from sawhorse_model.labels import CAPACITY_TYPE, INITIALIZED, NODEPOOL, REGISTERED, ZONE
+from sawhorse_model.pod import HostPort
+from sawhorse_model.requirements import Operator, Requirement, Requirements
+from sawhorse_model.resources import NODES
+from sawhorse_model.taints import Taint
+from sawhorse_scheduling import daemons as daemon_rules
+from sawhorse_scheduling.arrays import Axis, BoolArray, FloatArray, IntArray, all_along, any_along
+from sawhorse_scheduling.snapshot import Pool, Snapshot
+
+_NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """What a pool has for a requirement.
+
+    `custom` is the part that the instance type does not settle: two fits with different custom parts never share a
+    node (they might contradict each other).
+    """
+
+    requirements: Requirements  # pool and pods together
+    allow: BoolArray  # (T, C) available offerings that serve it
+    custom: Requirements
+
+
+@dataclass(slots=True, eq=False)
+class PoolTable:
+    """One pool. `remaining` is what its limits leave, per entry of `limited`; it shrinks as nodes are opened."""
+
+    index: int
+    pool: Pool
+    template: Requirements
+    types: tuple[InstanceType, ...]
+    columns: tuple[tuple[str, str], ...]
+    price: FloatArray  # (T, C), inf: not to be had
+    allocatable: IntArray  # (T, R)
+    daemons: IntArray  # (T, R)
+    runs: BoolArray  # (D, T)
+    capacity: IntArray  # (T, L)
+    limited: tuple[str, ...]
+    remaining: IntArray  # (L,)
+    exotic: BoolArray  # (T,)
+    well_known: frozenset[str]
+    min_values: dict[str, int]
+    members: dict[str, BoolArray]  # per key with minValues: (T, V) which types have which value
+    _fits: dict[Requirements, Fit | None] = field(default_factory=dict)
+    _masks: dict[Requirement, BoolArray] = field(default_factory=dict)
+    _decided: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The NodePool's name."""
+        return self.pool.nodepool.meta.name
+
+    @property
+    def weight(self) -> int:
+        """Higher is tried first."""
+        return self.pool.nodepool.weight
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Taints of its nodes (startup taints go away by themselves)."""
+        return self.pool.nodepool.template.taints
+
+    @property
+    def room(self) -> IntArray:
+        """(T, R) what pods may use: allocatable less daemons."""
+        return self.allocatable - self.daemons
+
+    def fit(self, wants: Requirements) -> Fit | None:
+        """What serves `wants` in this pool; None when the pool's own labels and requirements already do not."""
+        if wants not in self._fits:
+            self._fits[wants] = self._fit(wants)
+        return self._fits[wants]
+
+    def _fit(self, wants: Requirements) -> Fit | None:
+        if not self.template.is_compatible(wants, self.well_known):
+            return None
+        both = self.template.intersection(wants)
+        allow = np.isfinite(self.price)
+        for key in wants:
+            allow = allow & self._mask(both[key])
+        custom = Requirements(both[key] for key in wants if self._is_custom(key, wants[key]))
+        return Fit(both, allow, custom)
+
+    def _mask(self, requirement: Requirement) -> BoolArray:
+        """(T, C) or something that broadcasts to it: where one requirement holds."""
+        found = self._masks.get(requirement)
+        if found is None:
+            if requirement.key == ZONE:
+                found = np.array([[requirement.has(zone) for zone, _ in self.columns]], dtype=np.bool_)
+            elif requirement.key == CAPACITY_TYPE:
+                found = np.array([[requirement.has(kind) for _, kind in self.columns]], dtype=np.bool_)
+            else:
+                alone = Requirements((requirement,))
+                hits = [kind.requirements.intersects(alone) for kind in self.types]
+                found = np.array(hits, dtype=np.bool_).reshape(len(hits), 1)
+            self._masks[requirement] = found
+        return found
+
+    def _is_custom(self, key: str, want: Requirement) -> bool:
+        if key in (ZONE, CAPACITY_TYPE):
+            return False
+        if key not in self._decided:
+            self._decided[key] = _is_single(self.template.get(key)) or all(
+                _is_single(kind.requirements.get(key)) for kind in self.types
+            )
+        if self._decided[key]:
+            return False
+        # An exclusion of a label that nothing in this pool can carry is kept by every node.
+        known = key in self.template or key in self.well_known
+        return known or want.operator not in _NEGATIVE
+
+    def domain_values(self, key: str) -> set[str]:
+        """Values that a label may get on the pool's new nodes, as far as they can be listed."""
+        if key in (ZONE, CAPACITY_TYPE):
+            side = 0 if key == ZONE else 1
+            return {
+                c[side]
+                for c, any_type in zip(self.columns, any_along(np.isfinite(self.price), 0), strict=True)
+                if any_type
+            }
+        own = self.template.get(key)
+        if own is not None and not own.complement:
+            return set(own.values)
+        listed = {v for kind in self.types if (r := kind.requirements.get(key)) is not None for v in r.values}
+        return {v for v in listed if own is None or own.has(v)}
+
+    def within_limits(self) -> BoolArray:
+        """(T,) types of which one more node keeps every limit."""
+        return all_along(self.capacity <= self.remaining[None, :], 1)
+
+    def min_values_gap(self, allow: BoolArray, types: BoolArray, wanted: dict[str, int]) -> tuple[str, int] | None:
+        """The first key whose number of distinct values among these types is below `wanted`, with that number."""
+        for key, minimum in wanted.items():
+            have = self.distinct(key, allow, types)
+            if have < minimum:
+                return key, have
+        return None
+
+    def distinct(self, key: str, allow: BoolArray, types: BoolArray) -> int:
+        """How many values of a label there are among these types."""
+        if key in (ZONE, CAPACITY_TYPE):
+            side = 0 if key == ZONE else 1
+            columns = any_along(allow[types], 0)
+            return len({c[side] for c, there in zip(self.columns, columns, strict=True) if there})
+        return int(any_along(self.members[key][types], 0).sum())
+
+    def port_clashes(self, ports: Sequence[HostPort], snapshot: Snapshot) -> BoolArray:
+        """(T,) types on which a daemon holds one of these host ports."""
+        result = np.zeros(len(self.types), dtype=np.bool_)
+        for index, daemon in enumerate(snapshot.daemons):
+            if daemon_rules.clash(ports, daemon.template.spec.host_ports) is not None:
+                result |= self.runs[index]
+        return result
+
+
+def _is_single(requirement: Requirement | None) -> bool:
+    return requirement is not None and not requirement.complement and len(requirement.values) <= 1
+
+
+def pool_template(pool: Pool) -> Requirements:
+    """What every node of the pool carries or may carry: its requirements and labels."""
+    template = pool.nodepool.template
+    labels = {**pool.class_labels, **template.labels, NODEPOOL: pool.nodepool.meta.name}
+    return Requirements.from_specs(template.requirements).intersection(Requirements.from_labels(labels))
+
+
+def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> PoolTable:
+    """Lay out a pool. Types that its own requirements exclude, and reserved offerings, are left out."""
+    options, template = snapshot.options, pool_template(pool)
+    types = tuple(
+        sorted((t for t in pool.instance_types if template.intersects(t.requirements)), key=lambda t: t.name),
+    )
+    offers = {
+        (t, o.zone, o.capacity_type.value): o.price
+        for t, kind in enumerate(types)
+        for o in sorted(kind.offerings, key=lambda o: -o.price)
+        if o.available and o.capacity_type is not CapacityType.RESERVED and o.allowed_by(template)
+    }
+    columns = tuple(sorted({(zone, kind) for _, zone, kind in offers}))
+    where = {column: c for c, column in enumerate(columns)}
+    price = np.full((len(types), len(columns)), np.inf)
+    for (t, zone, kind), amount in offers.items():
+        price[t, where[(zone, kind)]] = amount
+    later = Requirements.from_labels({REGISTERED: "true", INITIALIZED: "true"})
+    taken, runs = daemon_rules.on_types(
+        snapshot.daemons,
+        pool.nodepool.template.taints,
+        template.intersection(later),
+        types,
+        options.well_known,
+        axis,
+    )
+    limits = pool.nodepool.limits
+    limited = tuple(sorted(limits))
+    capacity = [[1 if name == NODES else t.capacity.get(name, 0) for name in limited] for t in types]
+    wanted = {key: r.min_values for key, r in sorted(template.items()) if r.min_values}
+    return PoolTable(
+        index=index,
+        pool=pool,
+        template=template,
+        types=types,
+        columns=columns,
+        price=price,
+        allocatable=axis.matrix(t.allocatable for t in types),
+        daemons=taken,
+        runs=runs,
+        capacity=np.array(capacity, dtype=np.int64).reshape(len(types), len(limited)),
+        limited=limited,
+        remaining=np.array([limits[name] - pool.usage.get(name, 0) for name in limited], dtype=np.int64),
+        exotic=np.array([any(t.allocatable.get(n, 0) > 0 for n in options.exotic) for t in types], dtype=np.bool_),
+        well_known=options.well_known,
+        min_values=wanted,
+        members={key: _members(key, types) for key in wanted},
+    )
+
+
+def _members(key: str, types: Sequence[InstanceType]) -> BoolArray:
+    values = [r.values if (r := t.requirements.get(key)) is not None else frozenset() for t in types]
+    known = sorted(set().union(*values))
+    matrix = [[v in own for v in known] for own in values]
+    return np.array(matrix, dtype=np.bool_).reshape(len(types), len(known))

@@ -1,0 +1,168 @@
+"""The snapshot laid out for planning: classes, pools, existing capacity, rules; and where a class may get new nodes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sawhorse_model.requirements import Requirements
+from sawhorse_model.taints import untolerated
+from sawhorse_scheduling.arrays import Axis, BoolArray, IntArray, all_along, any_along, share, times
+from sawhorse_scheduling.classes import PodClass, group_classes
+from sawhorse_scheduling.existing import NodeTable, build_node_table
+from sawhorse_scheduling.hosts import HostRules, build_host_rules
+from sawhorse_scheduling.matching import matchers_in_play
+from sawhorse_scheduling.pools import Fit, PoolTable, build_pool_table
+from sawhorse_scheduling.snapshot import Snapshot
+from sawhorse_scheduling.topology import Topology, build_topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """How a pool can serve a class.
+
+    `joins` are the offerings (T, C) whose nodes the class may be on, `opens` those for which it may make a node: one
+    pod of it fits there, and accelerator nodes are only opened for pods that ask for them. `cost` is the least price
+    of the share that one pod takes.
+    """
+
+    pool: int
+    fit: Fit
+    joins: BoolArray
+    opens: BoolArray
+    cost: float
+
+
+@dataclass(slots=True, eq=False)
+class Problem:
+    """Everything that does not change while planning, and memos of what was computed from it."""
+
+    snapshot: Snapshot
+    axis: Axis
+    classes: tuple[PodClass, ...]
+    requests: IntArray  # (C, R)
+    rules: HostRules
+    table: NodeTable
+    topology: Topology
+    pools: tuple[PoolTable, ...]  # by weight descending, then name
+    initial: tuple[IntArray, ...]  # per pool: what limits leave before planning
+    _options: dict[tuple[int, Requirements], dict[int, dict[int, Option]]] = field(default_factory=dict)
+    _single: dict[tuple[int, int, Requirements], Option | None] = field(default_factory=dict)
+
+    def tiers(self) -> tuple[int, ...]:
+        """The pools' weights, highest first."""
+        return tuple(dict.fromkeys(pool.weight for pool in self.pools))
+
+    def options(self, members: PodClass, extra: Requirements) -> dict[int, dict[int, Option]]:
+        """Per tier (weight), the pools that can make a node for one pod of the class, `extra` required as well.
+
+        Within a tier only pools that serve the most wishes are kept: first those without an untolerated
+        PreferNoSchedule taint, then those that serve the highest level of preferences.
+        """
+        key = (members.index, extra)
+        if key not in self._options:
+            self._options[key] = {
+                weight: found for weight in self.tiers() if (found := self._tier(members, extra, weight))
+            }
+        return self._options[key]
+
+    def _tier(self, members: PodClass, extra: Requirements, weight: int) -> dict[int, Option]:
+        best: tuple[int, int] | None = None
+        kept: dict[int, Option] = {}
+        tolerations = members.pod.spec.tolerations
+        for pool in self.pools:
+            if pool.weight != weight or untolerated(pool.taints, tolerations) is not None:
+                continue
+            soft = int(untolerated(pool.taints, tolerations, prefer_counts=True) is not None)
+            for level, choices in enumerate(members.levels):
+                found = [o for w in choices if (o := self.single(members, pool, w.intersection(extra))) is not None]
+                if not found:
+                    continue
+                if best is None or (soft, level) < best:
+                    best, kept = (soft, level), {}
+                if (soft, level) == best:
+                    kept[pool.index] = min(found, key=lambda o: o.cost)
+                break
+        return kept
+
+    def single(self, members: PodClass, pool: PoolTable, wants: Requirements) -> Option | None:
+        """How the pool serves one pod of the class under these requirements; None when it cannot."""
+        key = (members.index, pool.index, wants)
+        if key not in self._single:
+            self._single[key] = self._find(members, pool, wants)
+        return self._single[key]
+
+    def _find(self, members: PodClass, pool: PoolTable, wants: Requirements) -> Option | None:
+        fit = pool.fit(wants)
+        if fit is None or not fit.allow.any():
+            return None
+        asked, room = self.requests[members.index], pool.room
+        joins = fit.allow
+        if members.pod.spec.host_ports:
+            joins = joins & ~pool.port_clashes(members.pod.spec.host_ports, self.snapshot)[:, None]
+        holds = (times(room, asked[None, :]) > 0) & holds_daemons(pool)
+        opens = joins & holds[:, None] & openable(members, pool, fit)[:, None]
+        if not opens.any():
+            return None
+        strict = self.snapshot.options.min_values_strict
+        if strict and pool.min_values_gap(opens, any_along(opens, 1), pool.min_values) is not None:
+            return None
+        cost = np.where(opens, pool.price * share(asked[None, :], room)[:, None], np.inf)
+        return Option(pool.index, fit, joins, opens, float(cost.min()))
+
+    def can_open(self, members: PodClass, extra: Requirements) -> float | None:
+        """The least cost of one pod on a new node, limits as they stand at the start; None when there is none."""
+        costs = [
+            option.cost
+            for tier in self.options(members, extra).values()
+            for option in tier.values()
+            if (any_along(option.opens, 1) & self._within_initial(option.pool)).any()
+        ]
+        return min(costs, default=None)
+
+    def _within_initial(self, pool: int) -> BoolArray:
+        within: BoolArray = all_along(self.pools[pool].capacity <= self.initial[pool][None, :], 1)
+        return within
+
+
+def holds_daemons(pool: PoolTable) -> BoolArray:
+    """(T,) types whose daemons fit."""
+    fits: BoolArray = all_along(pool.room >= 0, 1)
+    return fits
+
+
+def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
+    """(T,) types that a class may make a node of.
+
+    Accelerator types are for pods that ask for an accelerator, unless pool and pod together leave nothing else: then
+    somebody named them.
+    """
+    plain = any_along(fit.allow, 1) & ~pool.exotic
+    if members.exotic or not plain.any():
+        return np.ones(len(pool.types), dtype=np.bool_)
+    return ~pool.exotic
+
+
+def build_problem(snapshot: Snapshot) -> Problem:
+    """Lay out a snapshot. Static pools and pools being deleted are not used."""
+    classes = group_classes(snapshot, matchers_in_play(snapshot))
+    axis = Axis.over(
+        [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],
+    )
+    rules = build_host_rules(snapshot, classes)
+    table = build_node_table(snapshot, axis, rules)
+    usable = sorted(
+        (p for p in snapshot.pools if p.nodepool.replicas is None and not p.nodepool.meta.is_deleting),
+        key=lambda p: (-p.nodepool.weight, p.nodepool.meta.name),
+    )
+    pools = tuple(build_pool_table(i, pool, snapshot, axis) for i, pool in enumerate(usable))
+    return Problem(
+        snapshot=snapshot,
+        axis=axis,
+        classes=classes,
+        requests=axis.matrix(c.pod.spec.requests for c in classes),
+        rules=rules,
+        table=table,
+        topology=build_topology(snapshot, classes, table),
+        pools=pools,
+        initial=tuple(pool.remaining.copy() for pool in pools),
+    )
