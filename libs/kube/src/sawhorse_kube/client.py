@@ -1,7 +1,7 @@
 """`Kube` over HTTP, and `connect_kube`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,42 +55,77 @@ class KubeClient:
         self, kind: Kind, *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Listing:
         """See `Kube.list`."""
-        raw = await self.list_raw(
-            kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector
-        )
         objects: list[Any] = []
-        for start in range(0, len(raw.objects), _SLICE):
-            objects += (parse_or_none(kind, each) for each in raw.objects[start : start + _SLICE])
-            await asyncio.sleep(0)
-        readable = tuple(each for each in objects if each is not None)
-        return Listing(readable, raw.resource_version, len(objects) - len(readable))
+        unreadable = 0
+
+        async def take(page: Sequence[Raw]) -> None:
+            nonlocal unreadable
+            for start in range(0, len(page), _SLICE):
+                parsed = [parse_or_none(kind, raw) for raw in page[start : start + _SLICE]]
+                readable = [obj for obj in parsed if obj is not None]
+                objects.extend(readable)
+                unreadable += len(parsed) - len(readable)
+                await asyncio.sleep(0)
+
+        def forget() -> None:
+            nonlocal unreadable
+            objects.clear()
+            unreadable = 0
+
+        version = await self._all_pages(kind, namespace, label_selector, field_selector, take, forget)
+        return Listing(tuple(objects), version, unreadable)
 
     async def list_raw(
         self, kind: Kind, *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Listing:
         """See `Kube.list_raw`."""
+        items: list[Raw] = []
+
+        async def take(page: Sequence[Raw]) -> None:
+            items.extend(page)
+
+        version = await self._all_pages(kind, namespace, label_selector, field_selector, take, items.clear)
+        return Listing(tuple(items), version)
+
+    async def _all_pages(
+        self,
+        kind: Kind,
+        namespace: str,
+        label_selector: str,
+        field_selector: str,
+        take: Callable[[Sequence[Raw]], Awaitable[None]],
+        forget: Callable[[], None],
+    ) -> str:
+        """Hand each page to `take`, so that never more than one is held unread; returns the list's version."""
         params = _selectors(label_selector, field_selector)
         try:
-            return await self._pages(kind, namespace, {**params, "limit": str(_PAGE)})
+            return await self._pages(kind, namespace, {**params, "limit": str(_PAGE)}, take)
         except GoneError:
             # The snapshot behind the pages was compacted meanwhile: take the list in one piece.
-            return await self._pages(kind, namespace, params)
+            forget()
+            return await self._pages(kind, namespace, params, take)
 
-    async def _pages(self, kind: Kind, namespace: str, params: dict[str, str]) -> Listing:
-        items: list[Raw] = []
+    async def _pages(
+        self,
+        kind: Kind,
+        namespace: str,
+        params: Mapping[str, str],
+        take: Callable[[Sequence[Raw]], Awaitable[None]],
+    ) -> str:
+        more = dict(params)
         while True:
             page = await self._transport.request(
                 "GET",
                 kind.path(namespace=namespace),
                 what=f"list {kind.plural}",
-                params=params,
+                params=more,
                 timeout=_LIST_SECONDS,
             )
-            items += (read_identity(kind, each) for each in page.get("items") or ())
+            await take([read_identity(kind, each) for each in page.get("items") or ()])
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
-                return Listing(tuple(items), str(metadata.get("resourceVersion", "")))
-            params = {**params, "continue": str(metadata["continue"])}
+                return str(metadata.get("resourceVersion", ""))
+            more["continue"] = str(metadata["continue"])
 
     async def watch(
         self, kind: Kind, *, resource_version: str, timeout: timedelta = WATCH_TIMEOUT

@@ -88,6 +88,7 @@ class LeaderElector:
         self._until = float("-inf")  # loop time at which we stop leading unless renewed
         self._seen: tuple[object, float] = (None, 0.0)  # another's renewal and the loop time we first saw it
         self.holder = ""  # who led when we last looked
+        self.looked_at = float("-inf")  # loop time of the last answer about the Lease
 
     @property
     def is_leading(self) -> bool:
@@ -189,6 +190,7 @@ class LeaderElector:
         }
         self._held = await self._kube.patch(LEASE, self._name, body, namespace=self._namespace)
         self._until = began + self.times.renew_deadline.total_seconds()
+        self.looked_at = asyncio.get_running_loop().time()
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
         loop = asyncio.get_running_loop()
@@ -204,6 +206,7 @@ class LeaderElector:
                 failed = True
             else:
                 failed = False
+                self.looked_at = loop.time()
                 if self._held is not None:
                     return True
                 pause = min(pause, max(0.01, left - loop.time()))

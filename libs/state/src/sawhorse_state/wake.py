@@ -22,7 +22,7 @@ async def wake(state: State, service: str, why: str, **fields: str) -> None:
 
     Args:
         service: "provisioner", "interruption", ….
-        why: a short stable word, such as "pods-pending".
+        why: a short stable word, such as "pods-pending"; several with commas between them.
         fields: more about it, for people.
     Raises:
         StateUnavailableError: it was not told; it will look by itself within seconds.
@@ -75,4 +75,4 @@ class Wake:
             return []
         entries = answer[0][1]
         self._last = entries[-1][0].decode()
-        return [fields.get(b"why", b"").decode() for _, fields in entries]
+        return [why for _, fields in entries for why in fields.get(b"why", b"").decode().split(",")]
