@@ -1,4 +1,4 @@
-"""What the embedded scheduler and controllers promise, asked of them and of the real ones, so that they do not drift."""
+"""What the embedded scheduler and controllers promise, asked of them and of the real ones: no drift."""
 
 import asyncio
 import os

@@ -107,7 +107,7 @@ class Server:
         query = request.query
         if request.method == "GET":
             chosen = selection(query.get("labelSelector", ""), query.get("fieldSelector", ""))
-            if query.get("watch", "") in ("1", "true"):
+            if _flag(query, "watch"):
                 return await self._watch(request, resource, namespace, chosen)
             check_revision(self._api.store, query.get("resourceVersion", ""))
             limit = int(query.get("limit") or 0)
@@ -149,7 +149,7 @@ class Server:
             return _raw(view_bytes(resource, self._api.replace(target, body, _write(request))))
         if request.method == "PATCH":
             patch = await _body(request, of_type=(dict, list))
-            force = request.query.get("force", "") in ("1", "true")
+            force = _flag(request.query, "force")
             kind = request.content_type
             stored, made = self._api.patch(target, kind, patch, _write(request, apply=kind == APPLY), force=force)
             return _raw(view_bytes(resource, stored), status=201 if made else 200)
@@ -189,14 +189,14 @@ class Server:
     ) -> web.StreamResponse:
         query = request.query
         start = check_revision(self._api.store, query.get("resourceVersion", ""))
-        initial = query.get("sendInitialEvents", "") in ("1", "true")
+        initial = _flag(query, "sendInitialEvents")
         watched = WatchRequest(
             resource=resource,
             namespace=namespace,
             selection=chosen,
             start=0 if initial else start,
             timeout=float(query.get("timeoutSeconds") or LONGEST),
-            bookmarks=query.get("allowWatchBookmarks", "") in ("1", "true"),
+            bookmarks=_flag(query, "allowWatchBookmarks"),
             mark_initial_end=initial,
         )
         response = web.StreamResponse(headers={"Content-Type": _JSON})
@@ -205,6 +205,11 @@ class Server:
             await response.write(chunk)
         await response.write_eof()
         return response
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    """As Go parses booleans: the Python client sends `True`."""
+    return query.get(name, "") in ("1", "t", "T", "true", "TRUE", "True")
 
 
 def _split(rest: list[str]) -> tuple[str | None, str, str, str]:
