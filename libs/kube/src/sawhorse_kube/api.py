@@ -86,6 +86,8 @@ class Kube(Protocol):
     ) -> AsyncIterator[WatchEvent]:
         """Changes in all namespaces after `resource_version`; ends when the server ends it, after `timeout` at most.
 
+        The first event is a bookmark of `resource_version`: the server has accepted the watch.
+
         Raises:
             GoneError: the version is too old; list again and compare.
         """
@@ -163,6 +165,12 @@ class Kube(Protocol):
     async def record(self, event: KubeEvent) -> None:
         """Write an Event. See `sawhorse_kube.events.EventRecorder` for one that de-duplicates and never raises."""
         ...
+
+
+def opened(resource_version: str) -> WatchEvent:
+    """The first event of every watch."""
+    raw = {"metadata": {"resourceVersion": resource_version}}
+    return WatchEvent(WatchType.BOOKMARK, None, raw, resource_version)
 
 
 def read_identity(kind: Kind, raw: Mapping[str, Any]) -> dict[str, Any]:

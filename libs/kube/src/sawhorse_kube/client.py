@@ -17,6 +17,7 @@ from sawhorse_kube.api import (
     PatchType,
     WatchEvent,
     WatchType,
+    opened,
     read_identity,
 )
 from sawhorse_kube.config import load_access
@@ -141,6 +142,7 @@ class KubeClient:
         response = await self._transport.open_stream(kind.path(), what=what, params=params, idle=_IDLE)
         splitter = LineSplitter()
         try:
+            yield opened(resource_version)
             while True:
                 try:
                     chunk = await response.content.readany()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sawhorse_kube.api import WATCH_TIMEOUT, KubeEvent, Listing, PatchType, WatchEvent, WatchType, read_identity
+from sawhorse_kube.api import WATCH_TIMEOUT, KubeEvent, Listing, PatchType, WatchEvent, WatchType, opened, read_identity
 from sawhorse_kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -174,6 +174,8 @@ class FakeKube:
         seen = int(resource_version or 0)
         generation = self._generation
         deadline = asyncio.get_running_loop().time() + timeout.total_seconds()
+        if seen >= self._compacted:
+            yield opened(resource_version)
         while generation == self._generation:
             if seen < self._compacted:
                 raise GoneError(f"watch {kind.plural}: too old resource version: {seen}", status=410)
