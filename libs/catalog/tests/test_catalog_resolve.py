@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sawhorse_catalog.aws import Resolution, ResolveSettings, resolve
+from sawhorse_catalog.aws import Resolution, ResolveSettings, resolve, withhold
 from sawhorse_catalog.builtin import builtin_catalog, builtin_facts
 from sawhorse_catalog.prices import PriceBook
 from sawhorse_model import labels
@@ -82,6 +82,14 @@ def test_an_offering_out_of_capacity_is_not_available_and_its_neighbours_are() -
     found = resolved(unavailable=frozenset({gone}))
 
     assert available(resolved()) - available(found) == {gone}
+
+
+def test_withholding_offerings_afterwards_is_the_same_as_resolving_without_them() -> None:
+    gone = frozenset(
+        {("spot", "m6i.large", "us-west-2a"), ("on-demand", "g5.xlarge", "us-west-2a"), ("spot", "x", "y")}
+    )
+
+    assert withhold(resolved().instance_types, gone) == resolved(unavailable=gone).instance_types
 
 
 def test_an_offering_without_a_known_price_is_left_out() -> None:

@@ -22,7 +22,12 @@ from sawhorse_testing.catalog import ZONES, common_facts, common_prices
 
 def a_snapshot(*, types: int = 8, prices: PriceBook | None = None, fetched_at: float = 1000.0) -> CatalogSnapshot:
     return make_snapshot(
-        common_facts()[:types], ZONES, prices or common_prices(), region="us-west-2", fetched_at=fetched_at
+        common_facts()[:types],
+        ZONES,
+        prices or common_prices(),
+        region="us-west-2",
+        fetched_at=fetched_at,
+        spot_fetched_at=fetched_at + 1,
     )
 
 

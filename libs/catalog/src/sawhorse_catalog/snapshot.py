@@ -5,7 +5,7 @@ A snapshot is published and read whole, so that types and prices never come from
 
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -25,8 +25,9 @@ class SnapshotError(ValueError):
 class CatalogSnapshot:
     """One complete fetch.
 
-    `zones`: zone name → zone id. `fetched_at`: unix seconds. `version` names the content alone: a fetch that found
-    nothing new has the version of the one before.
+    `zones`: zone name → zone id. `fetched_at` and `spot_fetched_at`: unix seconds of the last complete fetch, and of
+    the last one of spot prices (0: never). `version` names the content alone: a fetch that found nothing new has the
+    version of the one before.
     """
 
     region: str
@@ -35,6 +36,7 @@ class CatalogSnapshot:
     prices: PriceBook
     fetched_at: float
     version: str
+    spot_fetched_at: float = 0.0
 
 
 class _Prices(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,23 +58,30 @@ class _Content(msgspec.Struct, frozen=True, rename="camel"):
 class _Blob(msgspec.Struct, frozen=True, rename="camel"):
     format: int
     fetched_at: float
+    spot_fetched_at: float
     version: str
     content: msgspec.Raw
 
 
 def make_snapshot(
-    facts: tuple[InstanceFacts, ...], zones: Mapping[str, str], prices: PriceBook, *, region: str, fetched_at: float
+    facts: Iterable[InstanceFacts],
+    zones: Mapping[str, str],
+    prices: PriceBook,
+    *,
+    region: str,
+    fetched_at: float,
+    spot_fetched_at: float = 0.0,
 ) -> CatalogSnapshot:
     """Put a snapshot together; the types are sorted by name, so that equal fetches are equal."""
     ordered = tuple(sorted(facts, key=lambda f: f.name))
     content = _encode_content(ordered, zones, prices, region)
-    return CatalogSnapshot(region, ordered, dict(zones), prices, fetched_at, _version(content))
+    return CatalogSnapshot(region, ordered, dict(zones), prices, fetched_at, _version(content), spot_fetched_at)
 
 
 def encode_snapshot(snapshot: CatalogSnapshot) -> bytes:
     """The bytes of `catalog:<version>`: JSON, compressed (a tenth of the size)."""
     content = _encode_content(snapshot.facts, snapshot.zones, snapshot.prices, snapshot.region)
-    blob = _Blob(_FORMAT, snapshot.fetched_at, snapshot.version, msgspec.Raw(content))
+    blob = _Blob(_FORMAT, snapshot.fetched_at, snapshot.spot_fetched_at, snapshot.version, msgspec.Raw(content))
     return zlib.compress(msgspec.json.encode(blob), level=1)
 
 
@@ -102,7 +111,9 @@ def decode_snapshot(data: bytes) -> CatalogSnapshot:
         spot_share=prices.spot_share,
         note=prices.note,
     )
-    return CatalogSnapshot(content.region, content.facts, content.zones, book, blob.fetched_at, blob.version)
+    return CatalogSnapshot(
+        content.region, content.facts, content.zones, book, blob.fetched_at, blob.version, blob.spot_fetched_at
+    )
 
 
 def why_implausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> str:

@@ -1,9 +1,10 @@
 """Instance types and requirements as messages of `sawhorse.catalog.v1`, and back. Messages only: it knows no server."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from sawhorse_model.instances import CapacityType, InstanceType, Offering
-from sawhorse_model.requirements import Operator, Requirements, RequirementSpec
+from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_proto.catalog.v1 import catalog_pb2
 
 
@@ -21,17 +22,20 @@ def requirements_from_messages(messages: Iterable[catalog_pb2.Requirement]) -> R
     Raises:
         ValueError: an unknown operator, or a numeric one without exactly one integer. It names the key.
     """
-    specs = []
-    for message in messages:
-        if not message.key:
-            raise ValueError("a requirement has no key; name the label")
-        try:
-            operator = Operator(message.operator)
-        except ValueError as error:
-            words = ", ".join(Operator)
-            raise ValueError(f"{message.key}: {message.operator!r} is not an operator; use one of {words}") from error
-        specs.append(RequirementSpec(message.key, operator, tuple(message.values)))
-    return Requirements.from_specs(specs)
+    return Requirements(_requirement(m.key, m.operator, tuple(m.values)) for m in messages)
+
+
+@lru_cache(maxsize=65536)
+def _requirement(key: str, word: str, values: tuple[str, ...]) -> Requirement:
+    # Cached: a catalogue's 30,000 entries repeat a few thousand.
+    if not key:
+        raise ValueError("a requirement has no key; name the label")
+    try:
+        operator = Operator(word)
+    except ValueError as error:
+        words = ", ".join(Operator)
+        raise ValueError(f"{key}: {word!r} is not an operator; use one of {words}") from error
+    return Requirement.of(key, operator, values)
 
 
 def instance_type_to_message(instance_type: InstanceType) -> catalog_pb2.InstanceType:

@@ -4,6 +4,7 @@
 whose types serve only pods that ask for one.
 """
 
+from sawhorse_catalog.aws.offerings import Unavailable, withhold
 from sawhorse_catalog.aws.resolve import Resolution, ResolveSettings, resolve
 from sawhorse_model.aws import AMD_GPU, GAUDI, NEURON, NEURON_CORE, NVIDIA_GPU
 from sawhorse_model.aws import WELL_KNOWN as _OF_AWS
@@ -12,4 +13,4 @@ from sawhorse_model.labels import WELL_KNOWN as _OF_ALL
 WELL_KNOWN: frozenset[str] = _OF_ALL | _OF_AWS
 EXOTIC: frozenset[str] = frozenset({NVIDIA_GPU, AMD_GPU, GAUDI, NEURON, NEURON_CORE})
 
-__all__ = ["EXOTIC", "WELL_KNOWN", "Resolution", "ResolveSettings", "resolve"]
+__all__ = ["EXOTIC", "WELL_KNOWN", "Resolution", "ResolveSettings", "Unavailable", "resolve", "withhold"]

@@ -1,12 +1,13 @@
 """Offerings: each zone that has the type, under each capacity type, with its price and whether it can be had now."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sawhorse_catalog.aws.labels import capacity_types
 from sawhorse_catalog.aws.node_class import ClassView
 from sawhorse_catalog.facts import InstanceFacts
 from sawhorse_catalog.prices import PriceBook
-from sawhorse_model.instances import CapacityType, Offering
+from sawhorse_model.instances import CapacityType, InstanceType, Offering
 
 Unavailable = frozenset[tuple[str, str, str]]
 """Offerings without capacity: (capacity type, instance type, zone)."""
@@ -41,3 +42,20 @@ def offerings(
                 free = usable and (word, facts.name, zone) not in unavailable
                 found.append(Offering(zone, kind, price, free, zone_id))
     return tuple(found)
+
+
+def withhold(types: Sequence[InstanceType], unavailable: Unavailable) -> tuple[InstanceType, ...]:
+    """Resolved types with these offerings unavailable too. Types that are not concerned stay the same objects."""
+    names = {name for _, name, _ in unavailable}
+    return tuple(
+        replace(
+            kind,
+            offerings=tuple(
+                replace(o, available=False) if (o.capacity_type.value, kind.name, o.zone) in unavailable else o
+                for o in kind.offerings
+            ),
+        )
+        if kind.name in names
+        else kind
+        for kind in types
+    )

@@ -1,0 +1,316 @@
+"""The catalogue over gRPC: answers, filters, "not modified", and errors that say what to do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+
+from sawhorse_catalog.aws import ResolveSettings, resolve
+from sawhorse_catalog.snapshot import make_snapshot
+from sawhorse_catalog.wire import instance_type_from_message
+from sawhorse_model.instances import InstanceType
+from sawhorse_pricing.grpc_api import SERVICE_NAME, CatalogApi
+from sawhorse_pricing.instruments import Instruments
+from sawhorse_pricing.refresh import Follower
+from sawhorse_pricing.serving import MOST_CLASSES, Catalogue
+from sawhorse_proto.catalog.v1 import catalog_pb2 as pb
+from sawhorse_proto.catalog.v1.catalog_pb2_grpc import CatalogServiceStub, add_CatalogServiceServicer_to_server
+from sawhorse_runtime.errors import InvalidRequestError, RemoteError, UnavailableError
+from sawhorse_runtime.health import Readiness
+from sawhorse_runtime.metrics import Metrics
+from sawhorse_runtime.rpc import call, channel, grpc_server
+from sawhorse_testing.catalog import ZONES, an_ec2_node_class, common_facts, common_fixture, common_prices
+from sawhorse_testing.catalog_source import FakeSharedCatalog
+
+
+@dataclass
+class Service:
+    """A running server and what is behind it."""
+
+    catalogue: Catalogue
+    shared: FakeSharedCatalog
+    stub: Any
+    metrics: Metrics
+
+    def load(self, *, types: int = 8, fetched_at: float = 1000.0) -> None:
+        self.catalogue.take(
+            make_snapshot(common_facts()[:types], ZONES, common_prices(), region="us-west-2", fetched_at=fetched_at)
+        )
+
+    async def list(self, *wanted: pb.Requirement, known: str = "") -> pb.ListInstanceTypesResponse:
+        request = pb.ListInstanceTypesRequest(known_version=known, requirements=wanted)
+        return await call(self.stub.ListInstanceTypes, request)
+
+    async def resolve(self, node_class: dict[str, Any], known: str = "") -> pb.ResolveResponse:
+        request = pb.ResolveRequest(node_class_json=json.dumps(node_class).encode(), known_version=known)
+        return await call(self.stub.Resolve, request)
+
+    async def report(self, *offerings: tuple[str, str, str]) -> pb.ReportUnavailableResponse:
+        messages = [
+            pb.UnavailableOffering(capacity_type=c, instance_type=t, zone=z, reason="InsufficientInstanceCapacity")
+            for c, t, z in offerings
+        ]
+        return await call(self.stub.ReportUnavailable, pb.ReportUnavailableRequest(offerings=messages))
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    metrics, shared = Metrics(), FakeSharedCatalog()
+    instruments = Instruments(metrics)
+    catalogue = Catalogue(settings=ResolveSettings(require_subnets=True), instruments=instruments)
+    follower = Follower(shared, catalogue, report=lambda ready, why: None)
+    api = CatalogApi(catalogue=catalogue, shared=shared, follower=follower, instruments=instruments)
+    servicers = {SERVICE_NAME: lambda server: add_CatalogServiceServicer_to_server(api, server)}
+    async with (
+        grpc_server("127.0.0.1:0", servicers=servicers, readiness=Readiness()) as port,
+        channel(f"127.0.0.1:{port}") as connected,
+    ):
+        made = Service(catalogue, shared, CatalogServiceStub(connected), metrics)
+        made.load()
+        yield made
+
+
+def a_node_class(
+    *zones: str, name: str = "default", generation: int = 1, conditions: list[Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name, "generation": generation},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], **spec},
+        "status": {
+            "subnets": [{"id": f"subnet-{z}", "zone": z, "zoneID": ZONES[z]} for z in zones],
+            "conditions": conditions or [],
+        },
+    }
+
+
+def wish(key: str, operator: str, *values: str) -> pb.Requirement:
+    return pb.Requirement(key=key, operator=operator, values=values)
+
+
+def types_of(answer: Any) -> list[InstanceType]:
+    return [instance_type_from_message(m) for m in answer.instance_types]
+
+
+async def test_the_list_holds_every_type_with_prices_in_the_catalogues_currency(service: Service) -> None:
+    answer = await service.list()
+
+    assert {t.name: t for t in types_of(answer)} == {t.name: t for t in common_fixture()}
+    assert (answer.info.currency, answer.info.fetched_at, answer.info.instance_types) == ("USD", 1000.0, 8)
+    assert not answer.info.static_prices
+
+
+async def test_a_caller_with_the_current_version_gets_not_modified(service: Service) -> None:
+    version = (await service.list()).info.version
+
+    again = await service.list(known=version)
+    service.load(types=7)
+    changed = await service.list(known=version)
+
+    assert (again.not_modified, len(again.instance_types)) == (True, 0)
+    assert (changed.not_modified, len(changed.instance_types)) == (False, 7)
+
+
+async def test_a_newer_fetch_with_the_same_content_is_not_modified_and_shows_its_time(service: Service) -> None:
+    version = (await service.list()).info.version
+
+    service.load(fetched_at=2000.0)
+    again = await service.list(known=version)
+
+    assert (again.not_modified, again.info.fetched_at) == (True, 2000.0)
+
+
+async def test_filters_keep_the_types_and_offerings_that_are_asked_for(service: Service) -> None:
+    answer = await service.list(
+        wish("kubernetes.io/arch", "In", "amd64"),
+        wish("karpenter.k8s.aws/instance-cpu", "Gte", "4"),
+        wish("karpenter.k8s.aws/instance-cpu", "Lt", "16"),
+        wish("karpenter.sh/capacity-type", "In", "spot"),
+        wish("topology.kubernetes.io/zone", "In", "us-west-2c"),
+        wish("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist"),
+    )
+
+    found = types_of(answer)
+    assert [t.name for t in found] == ["m6i.xlarge", "r6i.xlarge"]
+    assert all({(o.zone, o.capacity_type.value) for o in t.offerings} == {("us-west-2c", "spot")} for t in found)
+
+
+async def test_a_filter_on_an_unknown_label_finds_nothing(service: Service) -> None:
+    answer = await service.list(wish("example.com/team", "In", "a"))
+
+    assert len(answer.instance_types) == 0
+
+
+async def test_a_filter_that_makes_no_sense_is_refused_by_its_key(service: Service) -> None:
+    with pytest.raises(InvalidRequestError, match="a: 'Is' is not an operator; use one of"):
+        await service.list(wish("a", "Is"))
+
+
+async def test_one_type_is_found_by_name_and_another_is_not(service: Service) -> None:
+    found = await call(service.stub.GetInstanceType, pb.GetInstanceTypeRequest(name="g5.xlarge"))
+
+    with pytest.raises(RemoteError) as missing:
+        await call(service.stub.GetInstanceType, pb.GetInstanceTypeRequest(name="p3.2xlarge"))
+
+    assert instance_type_from_message(found.instance_type).capacity["nvidia.com/gpu"] == 1
+    assert (missing.value.code, "'p3.2xlarge'" in str(missing.value)) == (grpc.StatusCode.NOT_FOUND.name, True)
+
+
+async def test_a_node_class_sees_its_zones_its_sizes_and_its_own_label(service: Service) -> None:
+    answer = await service.resolve(a_node_class("us-west-2b", name="web", kubelet={"maxPods": 20}))
+
+    expected = resolve(
+        common_facts(),
+        an_ec2_node_class({"kubelet": {"maxPods": 20}}, zones={"us-west-2b": "usw2-az2"}),
+        common_prices(),
+        region="us-west-2",
+        zones=ZONES,
+    ).instance_types
+    assert {t.name: t for t in types_of(answer)} == {t.name: t for t in expected}
+    assert dict(answer.node_labels) == {"karpenter.k8s.aws/ec2nodeclass": "web"}
+
+
+async def test_a_node_class_without_resolved_subnets_has_nothing_to_buy(service: Service) -> None:
+    answer = await service.resolve(a_node_class())
+
+    assert len(answer.instance_types) == 8
+    assert all(t.cheapest() is None for t in types_of(answer))
+
+
+async def test_a_node_class_is_not_modified_until_something_that_resolution_reads_changes(service: Service) -> None:
+    version = (await service.resolve(a_node_class("us-west-2a"))).info.version
+
+    same = await service.resolve(
+        a_node_class("us-west-2a", generation=2, conditions=[{"type": "Ready", "status": "True"}]), version
+    )
+    other_zone = await service.resolve(a_node_class("us-west-2b"), version)
+    other_spec = await service.resolve(a_node_class("us-west-2a", kubelet={"maxPods": 9}), version)
+
+    assert same.not_modified
+    assert same.info.version == version
+    assert not other_zone.not_modified
+    assert not other_spec.not_modified
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"{", "it is not JSON"),
+        (b"[]", "it holds no EC2NodeClass"),
+        (b'{"kind": "NodePool"}', "it holds no EC2NodeClass"),
+        (b'{"spec": {"kubelet": {"maxPods": "many"}}}', "spec.kubelet.maxPods: must be a whole number"),
+        (b"[" * 20_000, "it is not JSON"),
+    ],
+)
+async def test_a_node_class_that_cannot_be_read_is_refused_by_its_field(
+    service: Service, body: bytes, why: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        await call(service.stub.Resolve, pb.ResolveRequest(node_class_json=body))
+
+
+async def test_a_reported_offering_is_unavailable_at_once_and_readers_are_woken(service: Service) -> None:
+    version = (await service.list()).info.version
+
+    reported = await service.report(("spot", "m6i.large", "us-west-2a"))
+    answer = await service.list(known=version)
+
+    gone = {(o.capacity_type.value, t.name, o.zone) for t in types_of(answer) for o in t.offerings if not o.available}
+    assert gone == {("spot", "m6i.large", "us-west-2a")}
+    assert reported.version == answer.info.version != version
+    assert service.shared.woken == ["offerings-unavailable"]
+    assert [(r.reason, r.zone) for r in service.shared.marked] == [("InsufficientInstanceCapacity", "us-west-2a")]
+
+
+async def test_a_resolved_node_class_loses_a_reported_offering_without_being_resolved_again(service: Service) -> None:
+    before = await service.resolve(a_node_class("us-west-2a"))
+    await service.report(("on-demand", "g5.xlarge", "us-west-2a"))
+
+    after = await service.resolve(a_node_class("us-west-2a"), before.info.version)
+
+    g5 = next(t for t in types_of(after) if t.name == "g5.xlarge")
+    cold = service.metrics.registry.get_sample_value("sawhorse_catalog_resolve_duration_seconds_count")
+    assert [(o.capacity_type.value, o.available) for o in g5.offerings] == [("on-demand", False), ("spot", True)]
+    assert cold == 1
+
+
+async def test_an_empty_report_changes_nothing(service: Service) -> None:
+    version = (await service.list()).info.version
+
+    assert (await service.report()).version == version
+    assert service.shared.woken == []
+
+
+@pytest.mark.parametrize(
+    ("offering", "field"),
+    [
+        (("Spot", "m6i.large", "us-west-2a"), r"offerings\[0\].capacity_type"),
+        (("spot", "", "us-west-2a"), r"offerings\[0\].instance_type"),
+        (("spot", "m6i.large", "a:b"), r"offerings\[0\].zone"),
+    ],
+)
+async def test_a_report_that_makes_no_sense_marks_nothing(
+    service: Service, offering: tuple[str, str, str], field: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=field):
+        await service.report(offering)
+
+    assert service.shared.marked == []
+
+
+async def test_without_a_catalogue_every_question_says_to_wait() -> None:
+    instruments = Instruments(Metrics())
+    empty = Catalogue(settings=ResolveSettings(), instruments=instruments)
+    shared = FakeSharedCatalog()
+    follower = Follower(shared, empty, report=lambda ready, why: None)
+    api = CatalogApi(catalogue=empty, shared=shared, follower=follower, instruments=instruments)
+
+    questions = [
+        api.ListInstanceTypes(pb.ListInstanceTypesRequest(), None),
+        api.GetInstanceType(pb.GetInstanceTypeRequest(name="m5.large"), None),
+        api.Resolve(pb.ResolveRequest(node_class_json=b"{}", known_version="x"), None),
+    ]
+
+    for question in questions:
+        with pytest.raises(UnavailableError, match="not loaded yet"):
+            await question
+
+
+async def test_calls_for_the_same_cold_node_class_share_the_work(service: Service) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(service.resolve(a_node_class("us-west-2a")))
+
+    assert service.metrics.registry.get_sample_value("sawhorse_catalog_resolve_duration_seconds_count") == 1
+
+
+async def test_only_so_many_node_classes_stay_resolved() -> None:
+    metrics = Metrics()
+    catalogue = Catalogue(settings=ResolveSettings(), instruments=Instruments(metrics))
+    catalogue.take(make_snapshot(common_facts()[:1], ZONES, common_prices(), region="us-west-2", fetched_at=1.0))
+
+    for index in range(MOST_CLASSES + 1):
+        await catalogue.resolve(None, str(index))
+    await catalogue.resolve(None, str(MOST_CLASSES))
+    await catalogue.resolve(None, "0")
+
+    count = metrics.registry.get_sample_value("sawhorse_catalog_resolve_duration_seconds_count")
+    assert count == MOST_CLASSES + 2
+
+
+async def test_replicas_with_the_same_knowledge_name_the_same_version_and_other_settings_another() -> None:
+    snapshot = make_snapshot(common_facts(), ZONES, common_prices(), region="us-west-2", fetched_at=1.0)
+
+    def version(*, overhead: float = 0.075) -> str:
+        catalogue = Catalogue(settings=ResolveSettings(overhead), instruments=Instruments(Metrics()))
+        catalogue.take(snapshot)
+        catalogue.set_unavailable(frozenset({("spot", "a", "b"), ("spot", "c", "d")}))
+        return catalogue.version
+
+    assert version() == version()
+    assert version() != version(overhead=0.08)
