@@ -1,0 +1,108 @@
+"""The catalogue over gRPC: instance types as each NodeClass sees them, kept until catalogue or NodeClass change."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sawhorse_catalog.wire import instance_type_from_message
+from sawhorse_cloud.errors import FailedOffering
+from sawhorse_kube.kinds import Kind
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.manifests.fields import condition_to_raw
+from sawhorse_model.nodeclass import NodeClass
+from sawhorse_proto.catalog.v1 import catalog_pb2
+from sawhorse_runtime.rpc import call
+
+_TIMEOUT = 15.0  # seconds; a cold answer is built in a tenth of one
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTypes:
+    """What a NodeClass makes of the catalogue. `version` changes with anything in it."""
+
+    version: str
+    instance_types: tuple[InstanceType, ...]
+    node_labels: Mapping[str, str]
+
+
+class Catalog(Protocol):
+    """What the provisioner needs of the catalogue; every call is bounded and raises SawhorseError."""
+
+    async def resolve(self, node_class: NodeClass) -> ResolvedTypes:
+        """The instance types of a NodeClass; the same object as long as nothing changed."""
+        ...
+
+    async def report_unavailable(self, failed: Sequence[FailedOffering]) -> None:
+        """Tell which offerings had no capacity."""
+        ...
+
+
+class CatalogClient:
+    """See Catalog. `stub` is a CatalogServiceStub."""
+
+    def __init__(self, stub: Any, kind: Kind) -> None:
+        self._stub = stub
+        self._kind = kind
+        self._known: dict[str, tuple[str, ResolvedTypes]] = {}  # name of the class → hash of what was asked, answer
+
+    async def resolve(self, node_class: NodeClass) -> ResolvedTypes:
+        """See Catalog."""
+        question = node_class_json(node_class, self._kind)
+        asked = hashlib.sha256(question).hexdigest()
+        known = self._known.get(node_class.meta.name)
+        request = catalog_pb2.ResolveRequest(
+            node_class_json=question,
+            known_version=known[1].version if known is not None and known[0] == asked else "",
+        )
+        answer = await call(self._stub.Resolve, request, timeout=_TIMEOUT, service="pricing")
+        if answer.not_modified and known is not None:
+            return known[1]
+        resolved = ResolvedTypes(
+            version=answer.info.version,
+            instance_types=tuple(instance_type_from_message(m) for m in answer.instance_types),
+            node_labels=dict(answer.node_labels),
+        )
+        self._known[node_class.meta.name] = (asked, resolved)
+        return resolved
+
+    async def report_unavailable(self, failed: Sequence[FailedOffering]) -> None:
+        """See Catalog."""
+        if not failed:
+            return
+        request = catalog_pb2.ReportUnavailableRequest(
+            offerings=[
+                catalog_pb2.UnavailableOffering(
+                    capacity_type=f.capacity_type, instance_type=f.instance_type, zone=f.zone, reason=f.code
+                )
+                for f in failed
+            ]
+        )
+        await call(self._stub.ReportUnavailable, request, timeout=_TIMEOUT, service="pricing")
+
+
+def node_class_json(node_class: NodeClass, kind: Kind) -> bytes:
+    """A NodeClass as the API gives it, without the parts that change often and decide nothing."""
+    meta = node_class.meta
+    return json.dumps(
+        {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {
+                "name": meta.name,
+                "uid": meta.uid,
+                "generation": meta.generation,
+                "annotations": dict(meta.annotations),
+            },
+            "spec": node_class.spec,
+            "status": {
+                **{k: v for k, v in node_class.status.items() if k != "conditions"},
+                "conditions": [
+                    {k: v for k, v in condition_to_raw(c).items() if k != "lastTransitionTime"}
+                    for c in node_class.conditions
+                ],
+            },
+        },
+        sort_keys=True,
+    ).encode()

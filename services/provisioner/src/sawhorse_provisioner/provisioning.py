@@ -1,0 +1,325 @@
+"""Pending pods to NodeClaims. A round: `batch`, `snapshot`, `plan`, `commit`, `claims-created`, `placement`."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import structlog
+
+from sawhorse_kube.api import Kube
+from sawhorse_kube.errors import KubeError
+from sawhorse_kube.kinds import NODECLAIM
+from sawhorse_kube.kinds import NODEPOOL as NODEPOOL_KIND
+from sawhorse_model.manifests import nodeclaim_to_raw
+from sawhorse_model.nodeclaim import NodeClaim
+from sawhorse_model.pod import Pod
+from sawhorse_provisioner.announcer import Announcer
+from sawhorse_provisioner.batcher import Batcher
+from sawhorse_provisioner.catalog_client import ResolvedTypes
+from sawhorse_provisioner.claims import claim_from_plan, claim_name
+from sawhorse_provisioner.cluster_state import ClusterState
+from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.planning import Planner
+from sawhorse_provisioner.pods import class_name
+from sawhorse_provisioner.snapshots import Frozen
+from sawhorse_provisioner.words import NodeClassWords
+from sawhorse_runtime.clock import Clock
+from sawhorse_runtime.errors import describe, reason_of
+from sawhorse_scheduling.plan import Plan, PlannedNode
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY = 10.0  # seconds: a lost wake-up costs no more
+_PARALLEL_CREATES = 50
+_TARGETS_LISTED = 50  # nodes of one plan that the journal lists
+
+
+class Placements(Protocol):
+    """What is needed of `sawhorse_state.placements`."""
+
+    async def put(self, claim: str, placed: Sequence[Mapping[str, Any]]) -> None: ...
+
+
+class Journal(Protocol):
+    """What is needed of `sawhorse_state.journal`."""
+
+    async def append(self, entry: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round did. `targets` has for each pod that found a place the node or claim it is expected on."""
+
+    plan: Plan | None = None
+    created: Mapping[str, NodeClaim] = field(default_factory=dict)  # by the planned node's name
+    targets: Mapping[str, str] = field(default_factory=dict)
+    unplaced: Mapping[str, str] = field(default_factory=dict)  # pod → why
+    sent_back: tuple[str, ...] = ()  # pods whose part of the plan was not kept
+
+
+class Provisioner:
+    """The loop. One per leader's term.
+
+    Args:
+        launch: takes created claims.
+        planned: told of each round: which pods go where.
+    """
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        state: ClusterState,
+        planner: Planner,
+        batcher: Batcher,
+        words: NodeClassWords,
+        announcer: Announcer,
+        placements: Placements,
+        journal: Journal,
+        instruments: Instruments,
+        clock: Clock,
+        launch: Callable[[Sequence[NodeClaim]], None],
+        planned: Callable[[Frozen, Outcome], None],
+    ) -> None:
+        self._kube = kube
+        self._state = state
+        self._planner = planner
+        self._batcher = batcher
+        self._words = words
+        self._announcer = announcer
+        self._placements = placements
+        self._journal = journal
+        self._instruments = instruments
+        self._clock = clock
+        self._launch = launch
+        self._planned = planned
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Rounds until `stop`; a round that runs then ends first. A failed round is logged and tried again."""
+        async with asyncio.TaskGroup() as group:
+            ticker = group.create_task(self._tick(), name="provision-tick")
+            rounds = group.create_task(self._rounds(stop), name="provision-rounds")
+            await stop.wait()
+            if self._between:
+                rounds.cancel()
+            ticker.cancel()
+
+    _between = True  # no round is running: the loop waits for a batch
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_EVERY)
+            self._batcher.add("tick")
+
+    async def _rounds(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            batch = await self._batcher.next_batch()
+            self._between = False
+            try:
+                async with asyncio.timeout(300):
+                    await self.round(batch)
+            except Exception as error:
+                self._instruments.plan_failures.labels(reason_of(error)).inc()
+                log.warning("round failed, will try again", error=describe(error))
+                await self._clock.sleep(1.0)
+                self._batcher.add("failed-round")
+            finally:
+                self._between = True
+
+    async def round(self, batch: frozenset[str] = frozenset()) -> Outcome:
+        """One round, from a snapshot to created claims."""
+        if not self._state.synced:
+            log.debug("mirror not complete, nothing is decided")
+            return Outcome()
+        frozen, resolved = await self._planner.freeze()
+        if not frozen.pods:
+            self._instruments.unschedulable_pods.labels("provisioner").set(0)
+            outcome = Outcome()
+            self._planned(frozen, outcome)
+            return outcome
+        started = self._clock.monotonic()
+        self._instruments.queue_depth.labels("provisioner").set(len(frozen.pods))
+        plan = await self._planner.solve(frozen)
+        seconds = self._clock.monotonic() - started
+        self._instruments.queue_depth.labels("provisioner").set(0)
+        self._instruments.scheduling_seconds.labels("provisioner").observe(seconds)
+        outcome = await self._act(frozen, plan, resolved)
+        self._planned(frozen, outcome)
+        await self._tell(frozen, outcome, seconds, batch)
+        if outcome.sent_back:
+            self._instruments.plan_failures.labels("Changed").inc()
+            self._batcher.add("sent-back", urgent=True)
+        return outcome
+
+    async def _act(self, frozen: Frozen, plan: Plan, resolved: Mapping[str, ResolvedTypes]) -> Outcome:
+        kept, sent_back = self._commit(frozen, plan)
+        created = await self._create_claims(kept, frozen, resolved)
+        sent_back += [pod for node in kept if node.name not in created for pod in node.pods]
+        targets: dict[str, str] = {}
+        for filled in plan.existing_nodes:
+            if self._is_there(filled.claim or filled.name, is_claim=bool(filled.claim)):
+                self._state.nominate(filled.name)
+                targets |= dict.fromkeys(filled.pods, filled.name)
+            else:
+                sent_back += filled.pods
+        for node in kept:
+            claim = created.get(node.name)
+            if claim is not None:
+                self._state.nominate(claim.meta.name)
+                targets |= dict.fromkeys(node.pods, claim.meta.name)
+        self._launch(tuple(created.values()))
+        await self._place(kept, created, frozen)
+        return Outcome(
+            plan=plan,
+            created=created,
+            targets=targets,
+            unplaced={pod: group.message for group in plan.unschedulable for pod in group.pods},
+            sent_back=tuple(sent_back),
+        )
+
+    # Step `commit`
+
+    def _commit(self, frozen: Frozen, plan: Plan) -> tuple[list[PlannedNode], list[str]]:
+        """The planned nodes that still hold, and the pods of the others."""
+        kept: list[PlannedNode] = []
+        sent_back: list[str] = []
+        for node in plan.new_nodes:
+            pool = self._state.pool(node.nodepool)
+            before = frozen.pools.get(node.nodepool)
+            same_pool = (
+                pool is not None
+                and before is not None
+                and pool.meta.generation == before.meta.generation
+                and pool.is_ready
+                and not pool.meta.is_deleting
+                and not self._state.is_held(node.nodepool)
+            )
+            if same_pool and all(self._still_wants(frozen, pod) for pod in node.pods):
+                kept.append(node)
+            else:
+                sent_back += node.pods
+        return kept, sent_back
+
+    def _still_wants(self, frozen: Frozen, key: str) -> bool:
+        before, now = frozen.pods.get(key), self._state.pod(key)
+        if before is None or now is None or now.meta.uid != before.meta.uid or now.is_terminal:
+            return False
+        return now.node_name == before.node_name and (now.is_provisionable or key in frozen.doomed)
+
+    def _is_there(self, name: str, *, is_claim: bool) -> bool:
+        if is_claim and (claim := self._state.claim(name)) is not None:
+            return not self._state.is_going(claim)
+        node = self._state.node(name)
+        return node is not None and not self._state.is_node_going(node)
+
+    # Step `claims-created`
+
+    async def _create_claims(
+        self, kept: Sequence[PlannedNode], frozen: Frozen, resolved: Mapping[str, ResolvedTypes]
+    ) -> dict[str, NodeClaim]:
+        """The claims by planned node; a node whose claim could not be created is missing."""
+        slots = asyncio.Semaphore(_PARALLEL_CREATES)
+        created: dict[str, NodeClaim] = {}
+
+        async def create(node: PlannedNode) -> None:
+            pool = frozen.pools[node.nodepool]
+            class_labels = resolved[pool.template.node_class_ref.name].node_labels
+            claim = claim_from_plan(node, pool, class_labels, self._words, name=claim_name(node.nodepool))
+            async with slots:
+                try:
+                    made: NodeClaim = await self._kube.create(NODECLAIM, nodeclaim_to_raw(claim))
+                except KubeError as error:
+                    log.warning("nodeclaim not created", nodepool=node.nodepool, error=describe(error))
+                    self._announcer.warn(
+                        NODEPOOL_KIND, pool.meta, "NodeClaimCreationFailed", describe(error), timedelta(minutes=1)
+                    )
+                    return
+            self._state.note(NODECLAIM, made)
+            self._instruments.claims_created.labels("provisioned", node.nodepool, "false").inc()
+            created[node.name] = made
+
+        async with asyncio.TaskGroup() as group:
+            for node in kept:
+                group.create_task(create(node), name=f"create:{node.name}")
+        return {node.name: created[node.name] for node in kept if node.name in created}
+
+    # Step `placement`
+
+    async def _place(self, kept: Sequence[PlannedNode], created: Mapping[str, NodeClaim], frozen: Frozen) -> None:
+        """What was planned for each claim, for hints: owners and classes, since pods get new names."""
+        for node in kept:
+            claim = created.get(node.name)
+            if claim is None:
+                continue
+            counts = Counter(
+                (owner_uid(frozen.pods[key]), class_name(frozen.pods[key])) for key in node.pods if key in frozen.pods
+            )
+            placed = [{"owner_uid": uid, "class": word, "count": n} for (uid, word), n in sorted(counts.items())]
+            try:
+                await self._placements.put(claim.meta.name, placed)
+            except Exception as error:
+                log.warning("placement not written", nodeclaim=claim.meta.name, error=describe(error))
+                return  # the store is away: hints are lost, nothing else
+
+    async def _tell(self, frozen: Frozen, outcome: Outcome, seconds: float, batch: frozenset[str]) -> None:
+        plan = outcome.plan
+        assert plan is not None
+        for key, message in outcome.unplaced.items():
+            if (pod := frozen.pods.get(key)) is not None and key not in frozen.doomed:
+                self._announcer.failed_scheduling(pod, message)
+        nodes = {c.meta.name for c in outcome.created.values()}
+        for key, target in outcome.targets.items():
+            if (pod := frozen.pods.get(key)) is not None and key not in frozen.doomed:
+                self._announcer.nominated(pod, f"nodeclaim/{target}" if target in nodes else f"node/{target}")
+        self._instruments.unschedulable_pods.labels("provisioner").set(len(outcome.unplaced))
+        self._instruments.plan_price.set(plan.price_per_hour)
+        if not outcome.created and not outcome.unplaced:
+            return
+        log.info(
+            "planned",
+            pods=len(frozen.pods),
+            new_nodeclaims=len(outcome.created),
+            on_existing=sum(len(n.pods) for n in plan.existing_nodes),
+            unschedulable=len(outcome.unplaced),
+            price_per_hour=round(plan.price_per_hour, 4),
+            seconds=round(seconds, 3),
+            why=sorted(batch)[:5],
+        )
+        entry = {
+            "at": self._clock.now().isoformat(),
+            "pods": len(frozen.pods),
+            "seconds": seconds,
+            "pricePerHour": plan.price_per_hour,
+            "lowerBoundPerHour": plan.lower_bound_per_hour,
+            "claims": [
+                {
+                    "name": claim.meta.name,
+                    "nodePool": node.nodepool,
+                    "instanceType": node.instance_type,
+                    "zone": node.zone,
+                    "capacityType": node.capacity_type.value,
+                    "pricePerHour": node.price_per_hour,
+                    "pods": len(node.pods),
+                }
+                for node in plan.new_nodes
+                if (claim := outcome.created.get(node.name)) is not None
+            ][:_TARGETS_LISTED],
+            "unschedulable": [
+                {"pods": len(g.pods), "message": g.message, "reasons": [r.code for r in g.reasons]}
+                for g in plan.unschedulable
+            ][:_TARGETS_LISTED],
+            "warnings": list(plan.warnings)[:_TARGETS_LISTED],
+        }
+        try:
+            await self._journal.append(entry)
+        except Exception as error:
+            log.warning("plan not noted in the journal", error=describe(error))
+
+
+def owner_uid(pod: Pod) -> str:
+    """The uid of the pod's controller; its own when nobody controls it."""
+    owner = pod.meta.controller()
+    return owner.uid if owner is not None else pod.meta.uid
