@@ -27,6 +27,7 @@ from sawhorse_interruption.instruments import Instruments
 from sawhorse_interruption.marking import Marker, Report
 from sawhorse_interruption.precedence import Precedence
 from sawhorse_interruption.steps import Failpoint, Steps
+from sawhorse_kube.errors import KubeUnavailableError
 from sawhorse_kube.events import EventRecorder
 from sawhorse_kube.kinds import NODE, NODECLAIM, POD
 from sawhorse_model.labels import REPLACEMENT_READY
@@ -97,6 +98,19 @@ def crash_at(step: str, when: str) -> Failpoint:
             raise Crash
 
     return failpoint
+
+
+class Outage:
+    """Kubernetes as a replica sees it that cannot reach it, until `down` is False."""
+
+    def __init__(self, kube: FakeKube) -> None:
+        self._kube = kube
+        self.down = True
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down:
+            raise KubeUnavailableError("no answer")
+        return getattr(self._kube, name)
 
 
 @dataclass
@@ -392,3 +406,9 @@ def changed() -> Callable[..., str]:
 def crashing() -> Callable[..., Failpoint]:
     """See `crash_at`."""
     return crash_at
+
+
+@pytest.fixture
+def outage(world: World) -> Callable[[], Outage]:
+    """See `Outage`."""
+    return lambda: Outage(world.kube)
