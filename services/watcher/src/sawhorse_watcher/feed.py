@@ -81,12 +81,14 @@ class Feed:
         """Own the mirror and feed it until `stop` is set, or until another leader owns it."""
         self._instruments.leading.set(1)
         try:
+            why = "first"
             while not stop.is_set():
                 try:
-                    await self._session(epoch, stop)
+                    await self._session(epoch, why, stop)
                 except ExceptionGroup as group:
                     deposed = self._deposed(group)
                     if deposed is None:
+                        why = "flushed"
                         continue
                     if not elector.is_leading:
                         log.warning("deposed", epoch=epoch, by=deposed.epoch)
@@ -115,7 +117,7 @@ class Feed:
             return None
         raise group
 
-    async def _session(self, epoch: int, stop: asyncio.Event) -> None:
+    async def _session(self, epoch: int, why: str, stop: asyncio.Event) -> None:
         """Begin, list and watch everything, until `stop` is set.
 
         Raises:
@@ -129,7 +131,7 @@ class Feed:
             feeds = [self._feed(kind, writer) for kind in self._kinds]
             self._feeds = tuple(feeds)
             self._trouble = ""
-            tasks = [group.create_task(feed.run(), name=f"feed:{feed.kind.name}") for feed in feeds]
+            tasks = [group.create_task(feed.run(why), name=f"feed:{feed.kind.name}") for feed in feeds]
             tasks.append(group.create_task(self._check(writer), name="check-mirror"))
             tasks.append(group.create_task(self._announce(), name="announce-synced"))
             await stop.wait()

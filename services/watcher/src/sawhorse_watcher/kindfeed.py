@@ -73,13 +73,14 @@ class KindFeed:
         self._times = times
         self._backoff = Backoff(times.first_pause, maximum=times.longest_pause)
 
-    async def run(self) -> None:
+    async def run(self, why: str) -> None:
         """Feed until cancelled.
 
+        Args:
+            why: for metrics, the reason of the first list: "first" or "flushed".
         Raises:
             FlushedError, DeposedError: the mirror is not ours any more.
         """
-        why = "first"
         while True:
             try:
                 version = await self._list(why)
