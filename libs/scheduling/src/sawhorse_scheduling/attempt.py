@@ -11,7 +11,7 @@ from sawhorse_scheduling.arrays import BoolArray, IntArray
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.existing import NodeTable, label_ranks, taint_ranks
 from sawhorse_scheduling.filling import Demand, Item
-from sawhorse_scheduling.packing import Packer, Pattern
+from sawhorse_scheduling.opening import Packer, Pattern
 from sawhorse_scheduling.problem import Problem
 from sawhorse_scheduling.topology import Combo, Tally, deal
 

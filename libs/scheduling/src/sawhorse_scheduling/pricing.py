@@ -8,7 +8,7 @@ from sawhorse_model.instances import CapacityType
 from sawhorse_model.labels import CAPACITY_TYPE
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_scheduling.arrays import BoolArray, FloatArray, IntArray, all_along, any_along
-from sawhorse_scheduling.packing import Pattern
+from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import Problem
 

@@ -13,7 +13,7 @@ from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.existing import is_in_flight
 from sawhorse_scheduling.explain import explain, headline
-from sawhorse_scheduling.packing import Pattern
+from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.plan import FilledNode, Plan, PlannedNode, Stats, Unschedulable
 from sawhorse_scheduling.pricing import Listing, list_types
 from sawhorse_scheduling.problem import Problem, build_problem
