@@ -1,10 +1,12 @@
 """Machine images: from the selector terms of an EC2NodeClass to the images that boot its nodes."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from sawhorse_cloud.errors import CloudError
-from sawhorse_cloud_aws.calls import call, error_code, pages
+from sawhorse_cloud_aws.calls import call, chunks, error_code, pages
 from sawhorse_model.aws import ACCELERATOR_COUNT, GPU_COUNT, Ami, EC2NodeClass, SelectorTerm
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import ARCH, OS, WINDOWS_BUILD
@@ -13,6 +15,7 @@ from sawhorse_model.requirements import Operator, Requirements, RequirementSpec
 _ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
 _WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
 _SSM_MISSING = frozenset({"ParameterNotFound", "ParameterVersionNotFound"})
+_VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class UnsupportedAliasError(CloudError):
@@ -36,6 +39,22 @@ def _arch(name: str) -> RequirementSpec:
     return RequirementSpec(ARCH, Operator.IN, (_ARCHES[name],))
 
 
+def minor_version(text: str) -> str:
+    """`1.36` of a Kubernetes version such as `v1.36.3-eks-1` or `1.36+`.
+
+    Raises:
+        CloudError: not a version.
+    """
+    found = _VERSION.match(text.strip())
+    if found is None:
+        raise CloudError(
+            f"{text!r} is not a Kubernetes version such as 1.36",
+            reason="ClusterFactsMissing",
+            action="Set --kubernetes-version.",
+        )
+    return f"{int(found[1])}.{int(found[2])}"
+
+
 def alias_parameters(alias: str, minor: str) -> list[tuple[str, tuple[tuple[RequirementSpec, ...], ...]]]:
     """SSM parameter paths of an alias, each with the requirement sets its image serves.
 
@@ -46,7 +65,7 @@ def alias_parameters(alias: str, minor: str) -> list[tuple[str, tuple[tuple[Requ
         UnsupportedAliasError: the family has no images for that version.
     """
     family, _, version = alias.partition("@")
-    number = int(minor.partition(".")[2] or 0)
+    number = int(minor.partition(".")[2])
     recommended = version == "latest"
     root = "/aws/service/eks/optimized-ami"
     if family == "al2023":
@@ -86,23 +105,24 @@ def alias_parameters(alias: str, minor: str) -> list[tuple[str, tuple[tuple[Requ
             (f"{plain}-nvidia/x86_64/{wanted}/image_id", ((_arch("x86_64"), *_variant("nvidia")),)),
             (f"{plain}-nvidia/arm64/{wanted}/image_id", ((_arch("arm64"), *_variant("nvidia")),)),
         ]
-    if family.startswith("windows"):
-        year = family.removeprefix("windows")
+    year = family.removeprefix("windows")
+    if family.startswith("windows") and year in _WINDOWS_BUILDS:
         if year == "2025" and number < 35:
             raise UnsupportedAliasError(f"alias {alias} needs Kubernetes 1.35 or later, the cluster runs {minor}")
         path = f"/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{minor}/image_id"
-        build = RequirementSpec(WINDOWS_BUILD, Operator.IN, (_WINDOWS_BUILDS.get(year, ""),))
+        build = RequirementSpec(WINDOWS_BUILD, Operator.IN, (_WINDOWS_BUILDS[year],))
         return [(path, ((_arch("x86_64"), RequirementSpec(OS, Operator.IN, ("windows",)), build),))]
     raise UnsupportedAliasError(f"alias {alias}: no such family", action="Use al2023, bottlerocket, al2 or windows….")
 
 
 class AmiFinder:
-    """Looks images up. `ssm` and `ec2` are SDK clients; `minor` is the cluster's version."""
+    """Looks images up. `ssm` and `ec2` are SDK clients, `minor` the cluster's version, `clock` gives the time."""
 
-    def __init__(self, *, ec2: Any, ssm: Any, minor: str) -> None:
+    def __init__(self, *, ec2: Any, ssm: Any, minor: str, clock: Callable[[], datetime]) -> None:
         self._ec2 = ec2
         self._ssm = ssm
         self._minor = minor
+        self._clock = clock
 
     async def find(self, node_class: EC2NodeClass) -> tuple[Ami, ...]:
         """The images of a NodeClass: of each requirement set the best, newest first, then by id.
@@ -125,7 +145,7 @@ class AmiFinder:
                 arch = image.get("Architecture", "")
                 if arch in _ARCHES:
                     candidates.append((image, (_arch(arch),)))
-        return best_images(candidates)
+        return best_images(candidates, self._clock())
 
     async def _by_terms(self, terms: Sequence[SelectorTerm]) -> list[Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
@@ -152,18 +172,14 @@ class AmiFinder:
         return list(found.values())
 
     async def _describe_ids(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-        if not ids:
-            return []
-        images = await pages(
-            "DescribeImages",
-            self._ec2,
-            "describe_images",
-            "Images",
+        images: list[Mapping[str, Any]] = []
+        for part in chunks(ids):
             # By filter, not by ImageIds: one id that is gone must not fail the others.
-            Filters=[{"Name": "image-id", "Values": list(ids)}, {"Name": "state", "Values": ["available"]}],
-            IncludeDeprecated=True,
-        )
-        return list(images)
+            filters = [{"Name": "image-id", "Values": part}, {"Name": "state", "Values": ["available"]}]
+            images += await pages(
+                "DescribeImages", self._ec2, "describe_images", "Images", Filters=filters, IncludeDeprecated=True
+            )
+        return images
 
     async def _parameter(self, path: str) -> str:
         try:
@@ -177,24 +193,40 @@ class AmiFinder:
 
 
 def best_images(
-    candidates: Sequence[tuple[Mapping[str, Any], tuple[RequirementSpec, ...]]],
+    candidates: Sequence[tuple[Mapping[str, Any], tuple[RequirementSpec, ...]]], now: datetime
 ) -> tuple[Ami, ...]:
-    """Of images with equal requirements keep the best: not deprecated, then newest, then greater name."""
+    """Of images with equal requirements keep the best: not deprecated, then newest, then greater name.
+
+    Order: newest first, then by id. An image is deprecated from its DeprecationTime on; public ones carry one that
+    lies years ahead.
+    """
     best: dict[tuple[RequirementSpec, ...], Mapping[str, Any]] = {}
     for image, requirements in candidates:
         present = best.get(requirements)
-        if present is None or _rank(image) > _rank(present):
+        if present is None or _rank(image, now) > _rank(present, now):
             best[requirements] = image
     ordered = sorted(best.items(), key=lambda item: item[1]["ImageId"])
     ordered.sort(key=lambda item: item[1].get("CreationDate", ""), reverse=True)
     return tuple(
-        Ami(image["ImageId"], image.get("Name", ""), bool(image.get("DeprecationTime")), requirements)
+        Ami(image["ImageId"], image.get("Name", ""), is_deprecated(image, now), requirements)
         for requirements, image in ordered
     )
 
 
-def _rank(image: Mapping[str, Any]) -> tuple[bool, str, str]:
-    return (not image.get("DeprecationTime"), image.get("CreationDate", ""), image.get("Name", ""))
+def is_deprecated(image: Mapping[str, Any], now: datetime) -> bool:
+    """Whether the image's owner advises against it by now."""
+    text = str(image.get("DeprecationTime") or "")
+    if not text:
+        return False
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)) <= now
+
+
+def _rank(image: Mapping[str, Any], now: datetime) -> tuple[bool, str, str]:
+    return (not is_deprecated(image, now), image.get("CreationDate", ""), image.get("Name", ""))
 
 
 def match_ami(amis: Sequence[Ami], instance_type: InstanceType) -> Ami | None:

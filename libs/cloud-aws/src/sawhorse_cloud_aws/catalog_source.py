@@ -1,9 +1,10 @@
 """The CatalogSource protocol over EC2 and the Pricing API."""
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from sawhorse_catalog.facts import (
     Neuron,
 )
 from sawhorse_cloud.cloud import SpotPrice
-from sawhorse_cloud.errors import CloudError
+from sawhorse_cloud.errors import CloudError, UnauthorizedError
 from sawhorse_cloud_aws.calls import call, client, pages
 
 PRODUCTS = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]
@@ -26,12 +27,20 @@ _SHARED = {"tenancy": "Shared", "productFamily": "Compute Instance"}
 _METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"}
 
 
-def pricing_region(region: str) -> str:
-    """The region whose Pricing API answers for a region."""
-    for prefix, home in (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "eu-central-1")):
-        if region.startswith(prefix):
-            return home
-    return "us-east-1"
+_PRICING_HOMES = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
+# Partitions without a Pricing API of their own: the shipped list has to do.
+_NO_PRICING = ("us-gov-", "us-iso", "eu-isoe-")
+PricingClient = Callable[[str], AbstractAsyncContextManager[Any]]
+
+
+def pricing_regions(region: str) -> tuple[str, ...]:
+    """The regions whose Pricing API can answer for a region, the usual one first; none where there is no such API."""
+    if region.startswith(_NO_PRICING):
+        return ()
+    home = _PRICING_HOMES.get(region.partition("-")[0], "us-east-1")
+    if region.startswith("cn-"):
+        return (home,)
+    return (home, *(r for r in ("us-east-1", "eu-central-1", "ap-south-1") if r != home))
 
 
 def facts_from_description(raw: Mapping[str, Any], zones: Sequence[str]) -> InstanceFacts:
@@ -117,27 +126,42 @@ def facts_from_description(raw: Mapping[str, Any], zones: Sequence[str]) -> Inst
 
 def price_from_product(text: str) -> tuple[str, float] | None:
     """Type and hourly price of one entry of GetProducts; None where it carries no usable price (0, no amount)."""
-    product = json.loads(text)
-    name = product.get("product", {}).get("attributes", {}).get("instanceType", "")
-    for term in product.get("terms", {}).get("OnDemand", {}).values():
-        for dimension in term.get("priceDimensions", {}).values():
-            for amount in dimension.get("pricePerUnit", {}).values():  # one currency: USD, or CNY in China
-                try:
-                    price = float(amount)
-                except ValueError:
-                    continue
-                if name and price > 0:
-                    return name, price
+    try:
+        product = json.loads(text)
+        name = product["product"]["attributes"]["instanceType"]
+        terms = product.get("terms", {}).get("OnDemand", {}).values()
+        amounts = [
+            amount
+            for term in terms
+            for dimension in term.get("priceDimensions", {}).values()
+            for amount in dimension.get("pricePerUnit", {}).values()  # one currency: USD, or CNY in China
+        ]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return None
+    for amount in amounts:
+        try:
+            price = float(amount)
+        except (ValueError, TypeError):
+            continue
+        if math.isfinite(price) and price > 0 and name:
+            return str(name), price
     return None
 
 
 class AwsCatalogSource:
-    """See CatalogSource. `ec2` and `pricing` are SDK clients."""
+    """See CatalogSource.
 
-    def __init__(self, *, ec2: Any, pricing: Any, region: str) -> None:
+    Args:
+        ec2: an SDK client.
+        pricing: gives a client of the Pricing API in a region.
+        pricing_regions: where to ask for prices, in order; the next is tried where policy forbids one.
+    """
+
+    def __init__(self, *, ec2: Any, pricing: PricingClient, region: str, pricing_regions: Sequence[str]) -> None:
         self._ec2 = ec2
         self._pricing = pricing
         self._region = region
+        self._pricing_regions = tuple(pricing_regions)
 
     async def fetch_instance_types(self) -> Sequence[InstanceFacts]:
         """All hvm types of x86_64 and arm64, with the zones that offer them."""
@@ -163,15 +187,32 @@ class AwsCatalogSource:
             ],
             PaginationConfig={"PageSize": 100},
         )
+        if not described or not zones:
+            raise CloudError(f"DescribeInstanceTypes: no type in {self._region}", reason="EmptyAnswer")
         return [facts_from_description(raw, zones.get(raw["InstanceType"], ())) for raw in described]
 
     async def fetch_zones(self) -> Mapping[str, str]:
         """Zone name → zone id."""
         answer = await call("DescribeAvailabilityZones", self._ec2.describe_availability_zones)
-        return {z["ZoneName"]: z.get("ZoneId", "") for z in answer.get("AvailabilityZones", ())}
+        zones = {z["ZoneName"]: z.get("ZoneId", "") for z in answer.get("AvailabilityZones", ())}
+        if not zones:
+            raise CloudError(f"DescribeAvailabilityZones: no zone in {self._region}", reason="EmptyAnswer")
+        return zones
 
     async def fetch_on_demand_prices(self) -> Mapping[str, float]:
         """Linux on-demand list prices, shared tenancy and bare metal."""
+        refusal: CloudError | None = None
+        for home in self._pricing_regions:
+            try:
+                async with self._pricing(home) as pricing:
+                    return await self._prices_from(pricing)
+            except UnauthorizedError as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
+        raise CloudError(f"no Pricing API serves {self._region}", reason="NoPricingApi")
+
+    async def _prices_from(self, pricing: Any) -> dict[str, float]:
         prices: dict[str, float] = {}
         for variant in (_SHARED, _METAL):
             fields = {
@@ -184,15 +225,18 @@ class AwsCatalogSource:
             }
             texts = await pages(
                 "GetProducts",
-                self._pricing,
+                pricing,
                 "get_products",
                 "PriceList",
                 ServiceCode="AmazonEC2",
                 Filters=[{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in fields.items()],
             )
-            prices.update(found for found in map(price_from_product, texts) if found is not None)
-        if not prices:
-            raise CloudError(f"GetProducts: no on-demand price for {self._region}", reason="NoPrices")
+            found = dict(price for price in map(price_from_product, texts) if price is not None)
+            if not found:
+                # Half an answer would make the other half look unsold.
+                kind = variant["productFamily"]
+                raise CloudError(f"GetProducts: no on-demand price of a {kind} in {self._region}", reason="NoPrices")
+            prices |= found
         return prices
 
     async def fetch_spot_prices(self) -> Sequence[SpotPrice]:
@@ -207,20 +251,36 @@ class AwsCatalogSource:
         )
         newest: dict[tuple[str, str], tuple[datetime, float]] = {}
         for entry in history:
-            key = (entry["InstanceType"], entry["AvailabilityZone"])
-            when, price = entry["Timestamp"], float(entry["SpotPrice"])
-            if price > 0 and (key not in newest or newest[key][0] < when):
+            key = (entry["InstanceType"], entry.get("AvailabilityZone", ""))
+            when, price = entry["Timestamp"], _amount(entry.get("SpotPrice"))
+            if key[1] and price > 0 and (key not in newest or newest[key][0] < when):
                 newest[key] = (when, price)
         return [SpotPrice(name, zone, price) for (name, zone), (_, price) in sorted(newest.items())]
 
 
+def _amount(text: object) -> float:
+    """A price, 0 where it is none."""
+    try:
+        value = float(str(text))
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
 @asynccontextmanager
 async def connect_catalog_source(
-    *, region: str, endpoint_url: str = "", pricing_endpoint_url: str = ""
+    *, region: str, endpoint_url: str = "", pricing_endpoint_url: str = "", pricing_region: str = ""
 ) -> AsyncIterator[AwsCatalogSource]:
-    """A CatalogSource for a region. Endpoints empty: AWS's own."""
-    async with (
-        client("ec2", region=region, endpoint_url=endpoint_url) as ec2,
-        client("pricing", region=pricing_region(region), endpoint_url=pricing_endpoint_url or endpoint_url) as pricing,
-    ):
-        yield AwsCatalogSource(ec2=ec2, pricing=pricing, region=region)
+    """A CatalogSource for a region.
+
+    Args:
+        endpoint_url: empty for AWS's own; likewise `pricing_endpoint_url`.
+        pricing_region: where to ask for prices, and nowhere else; empty tries the regions that have the API.
+    """
+
+    def pricing(home: str) -> AbstractAsyncContextManager[Any]:
+        return client("pricing", region=home, endpoint_url=pricing_endpoint_url or endpoint_url)
+
+    async with client("ec2", region=region, endpoint_url=endpoint_url) as ec2:
+        homes = (pricing_region,) if pricing_region else pricing_regions(region)
+        yield AwsCatalogSource(ec2=ec2, pricing=pricing, region=region, pricing_regions=homes)

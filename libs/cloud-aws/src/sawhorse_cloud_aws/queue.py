@@ -1,17 +1,25 @@
 """The Queue protocol over SQS."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
+
 from sawhorse_cloud.cloud import Message
 from sawhorse_cloud.errors import CloudError
 from sawhorse_cloud_aws.calls import call, client
 
+log = structlog.get_logger(__name__)
+
 # SQS refuses larger bodies; a poison message may be just below, and the attribute that says why comes on top.
 _BURIED_BYTES = 200_000
+_WHY_BYTES = 1_000
+# What SQS takes is what XML 1.0 takes.
+_REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class SqsQueue:
@@ -76,8 +84,10 @@ class SqsQueue:
                 "SendMessage",
                 self._sqs.send_message,
                 QueueUrl=self._dead_letter_url,
-                MessageBody=message.body[:_BURIED_BYTES] or "(empty)",
-                MessageAttributes={"why": {"DataType": "String", "StringValue": why[:1000]}},
+                MessageBody=_sendable(message.body, _BURIED_BYTES) or "(empty)",
+                MessageAttributes={
+                    "why": {"DataType": "String", "StringValue": _sendable(why, _WHY_BYTES) or "not said"},
+                },
             )
         left = await self.delete([message])
         if left:
@@ -89,6 +99,30 @@ class SqsQueue:
         return str(answer["MessageId"])
 
 
+def _sendable(text: str, most_bytes: int) -> str:
+    """The text as SQS accepts it, cut to a length in bytes."""
+    clean = _REFUSED.sub("\ufffd", text)
+    return clean.encode()[:most_bytes].decode(errors="ignore")
+
+
+async def _dead_letter_url(sqs: Any, url: str) -> str:
+    """Of the redrive policy's queue; empty when there is none, or when we may not know."""
+    try:
+        answer = await call(
+            "GetQueueAttributes", sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]
+        )
+        target = json.loads(answer.get("Attributes", {}).get("RedrivePolicy") or "{}").get("deadLetterTargetArn", "")
+        if not target:
+            return ""
+        account, name = target.split(":")[-2:]
+        found = await call("GetQueueUrl", sqs.get_queue_url, QueueName=name, QueueOwnerAWSAccountId=account)
+    except (CloudError, ValueError) as error:
+        # Messages matter more than the graveyard: go on without one.
+        log.warning("no dead-letter queue: bad messages will be dropped", error=str(error))
+        return ""
+    return str(found["QueueUrl"])
+
+
 @asynccontextmanager
 async def connect_queue(name: str, *, region: str, endpoint_url: str = "") -> AsyncIterator[SqsQueue]:
     """A Queue by name.
@@ -98,12 +132,4 @@ async def connect_queue(name: str, *, region: str, endpoint_url: str = "") -> As
     """
     async with client("sqs", region=region, endpoint_url=endpoint_url) as sqs:
         url = (await call("GetQueueUrl", sqs.get_queue_url, QueueName=name))["QueueUrl"]
-        attributes = (
-            await call("GetQueueAttributes", sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"])
-        ).get("Attributes", {})
-        target = json.loads(attributes.get("RedrivePolicy") or "{}").get("deadLetterTargetArn", "")
-        dead_letter_url = ""
-        if target:
-            buried = await call("GetQueueUrl", sqs.get_queue_url, QueueName=target.rsplit(":", 1)[-1])
-            dead_letter_url = buried["QueueUrl"]
-        yield SqsQueue(sqs=sqs, url=url, dead_letter_url=dead_letter_url)
+        yield SqsQueue(sqs=sqs, url=url, dead_letter_url=await _dead_letter_url(sqs, url))

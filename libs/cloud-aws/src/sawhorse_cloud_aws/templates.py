@@ -4,88 +4,15 @@ import asyncio
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sawhorse_cloud.errors import CloudError
 from sawhorse_cloud_aws.calls import TEMPLATE_NOT_FOUND, call, error_code, pages, tag_list
-from sawhorse_model.aws import GROUP, BlockDevice, EC2NodeClass
+from sawhorse_cloud_aws.tags import CLUSTER_TAG
+from sawhorse_model.aws import GROUP, NODECLASS_LABEL, EC2NodeClass
 
-_GIB = 2**30
 _EXISTS = frozenset({"InvalidLaunchTemplateName.AlreadyExistsException"})
-# Regions whose EC2 does not know the IPv6 endpoint field.
-_NO_IPV6_ENDPOINT = frozenset(
-    {
-        "us-iso-east-1",
-        "us-iso-west-1",
-        "us-isob-east-1",
-        "us-isob-west-1",
-        "us-isof-south-1",
-        "us-isof-east-1",
-    },
-)
-_DEFAULT_DEVICES = {"AL2023": (BlockDevice("/dev/xvda", volume_size=20 * _GIB, volume_type="gp3", encrypted=True),)}
-
-
-def _device(device: BlockDevice) -> dict[str, Any]:
-    ebs: dict[str, Any] = {}
-    if device.volume_size is not None:
-        ebs["VolumeSize"] = -(-device.volume_size // _GIB)
-    for key, value in (
-        ("VolumeType", device.volume_type),
-        ("Iops", device.iops),
-        ("Throughput", device.throughput),
-        ("KmsKeyId", device.kms_key_id),
-        ("SnapshotId", device.snapshot_id),
-    ):
-        if value:
-            ebs[key] = value
-    if device.encrypted is not None:
-        ebs["Encrypted"] = device.encrypted
-    if device.delete_on_termination is not None:
-        ebs["DeleteOnTermination"] = device.delete_on_termination
-    return {"DeviceName": device.device_name, "Ebs": ebs}
-
-
-def template_data(
-    node_class: EC2NodeClass, *, image_id: str, user_data: str, tags: Mapping[str, str], spot: bool, region: str
-) -> dict[str, Any]:
-    """RequestLaunchTemplateData of CreateLaunchTemplate."""
-    options = node_class.metadata_options
-    metadata: dict[str, Any] = {
-        "HttpEndpoint": options.http_endpoint,
-        "HttpPutResponseHopLimit": options.hop_limit,
-        "HttpTokens": options.http_tokens,
-        "InstanceMetadataTags": "disabled",
-    }
-    if region not in _NO_IPV6_ENDPOINT:
-        metadata["HttpProtocolIpv6"] = options.http_protocol_ipv6
-    interface: dict[str, Any] = {
-        "DeviceIndex": 0,
-        "NetworkCardIndex": 0,
-        # Groups stand on the interface only: EC2 refuses them in both places.
-        "Groups": [g.id for g in node_class.security_groups],
-    }
-    if node_class.associate_public_ip is not None:
-        interface["AssociatePublicIpAddress"] = node_class.associate_public_ip
-    data: dict[str, Any] = {
-        "ImageId": image_id,
-        "UserData": user_data,
-        "IamInstanceProfile": {"Name": node_class.resolved_profile},
-        "Monitoring": {"Enabled": node_class.detailed_monitoring},
-        "MetadataOptions": metadata,
-        "NetworkInterfaces": [interface],
-        "TagSpecifications": [
-            {"ResourceType": kind, "Tags": tag_list(tags)}
-            for kind in ("network-interface", *(("spot-instances-request",) if spot else ()))
-        ],
-    }
-    devices = node_class.block_devices or _DEFAULT_DEVICES.get(node_class.ami_family, ())
-    if devices:
-        data["BlockDeviceMappings"] = [_device(d) for d in devices]
-    if not data["UserData"]:
-        del data["UserData"]
-    return data
 
 
 def template_name(cluster: str, node_class: str, data: Mapping[str, Any]) -> str:
@@ -128,31 +55,42 @@ class LaunchTemplates:
             self._known.add(name)
         return name
 
-    def forget(self, name: str) -> None:
-        """Somebody deleted it: make it again at the next use."""
-        self._known.discard(name)
+    def forget(self, names: Iterable[str]) -> None:
+        """Somebody deleted them: make them again at the next use."""
+        self._known.difference_update(names)
 
     async def collect(self) -> int:
         """Delete this cluster's templates that nobody used for a while; returns how many went.
 
         A template first seen here counts as just used: another replica may have made it for a launch under way.
+        One that cannot be deleted does not keep the others.
+
+        Raises:
+            CloudError: of the first that could not be deleted, after the others.
         """
+        names = await self._names({f"tag:{CLUSTER_TAG}": self._cluster})
         now = self._monotonic()
-        gone = 0
-        for name in await self._names({"tag:eks:eks-cluster-name": self._cluster}):
-            if now - self._used.setdefault(name, now) >= self._idle_seconds:
-                await self._delete(name)
-                gone += 1
-        return gone
+        for name in names:
+            self._used.setdefault(name, now)
+        for name in self._used.keys() - set(names):
+            if self._is_idle(name):
+                self._drop(name)
+        return await self._delete_all([n for n in names if self._is_idle(n)], only_idle=True)
 
     async def delete_of(self, node_class: EC2NodeClass) -> None:
         """Delete all templates of a NodeClass."""
-        wanted = {
-            "tag:eks:eks-cluster-name": self._cluster,
-            "tag:karpenter.k8s.aws/ec2nodeclass": node_class.name,
-        }
-        for name in await self._names(wanted):
-            await self._delete(name)
+        mine = {f"tag:{CLUSTER_TAG}": self._cluster, f"tag:{NODECLASS_LABEL}": node_class.name}
+        await self._delete_all(await self._names(mine), only_idle=False)
+
+    def _is_idle(self, name: str) -> bool:
+        return self._monotonic() - self._used.get(name, 0.0) >= self._idle_seconds
+
+    def _drop(self, name: str) -> None:
+        self._known.discard(name)
+        self._used.pop(name, None)
+        lock = self._locks.get(name)
+        if lock is not None and not lock.locked():
+            del self._locks[name]
 
     async def _names(self, filters: Mapping[str, str]) -> list[str]:
         found = await pages(
@@ -164,13 +102,27 @@ class LaunchTemplates:
         )
         return sorted(t["LaunchTemplateName"] for t in found if t["LaunchTemplateName"].startswith(f"{GROUP}/"))
 
-    async def _delete(self, name: str) -> None:
+    async def _delete_all(self, names: Iterable[str], *, only_idle: bool) -> int:
+        gone, problem = 0, None
+        for name in names:
+            try:
+                gone += await self._delete(name, only_idle=only_idle)
+            except CloudError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return gone
+
+    async def _delete(self, name: str, *, only_idle: bool) -> bool:
         async with self._locks[name]:
+            # Looked at again under the lock: a launch may have taken it up while others were deleted.
+            if only_idle and not self._is_idle(name):
+                return False
             self._known.discard(name)
-            self._used.pop(name, None)
             try:
                 await call("DeleteLaunchTemplate", self._ec2.delete_launch_template, LaunchTemplateName=name)
             except CloudError as error:
                 if error_code(error) not in TEMPLATE_NOT_FOUND:
                     raise
-        self._locks.pop(name, None)
+        self._drop(name)
+        return True

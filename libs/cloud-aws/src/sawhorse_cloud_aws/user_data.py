@@ -2,26 +2,32 @@
 
 import base64
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email import message_from_string
 from typing import Any
 
 import yaml
 
+from sawhorse_cloud_aws import mime
 from sawhorse_model.aws import EC2NodeClass
-from sawhorse_model.labels import DO_NOT_SYNC_TAINTS, UNREGISTERED_TAINT, domain
+from sawhorse_model.labels import DO_NOT_SYNC_TAINTS, UNREGISTERED_TAINT, in_domain
 from sawhorse_model.manifests.fields import taint_to_raw
 from sawhorse_model.taints import NO_EXECUTE, Taint
 
-SUPPORTED_FAMILIES = ("AL2023", "Custom")
-LARGEST_BYTES = 16384
+LARGEST_BYTES = 16384  # EC2's limit, before base64
 
-_BOUNDARY = "//"
-_NODE_CONFIG = "application/node.eks.aws"
-_SHELL = 'text/x-shellscript; charset="us-ascii"'
 # Node admission refuses these from a kubelet; they are put on the Node at registration.
-_ADMISSION_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
+_ADMISSION_DOMAINS = ("kubernetes.io", "k8s.io")
+
+# Fields of the spec that a launch does not act upon yet. To ignore one silently could cost money or isolation.
+UNSUPPORTED_FIELDS = (
+    "placementGroupSelector",
+    "networkInterfaces",
+    "capacityReservationSelectorTerms",
+    "connectionTracking",
+    "ipPrefixCount",
+    "cpuOptions",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +42,41 @@ class ClusterFacts:
 
     @property
     def dns_address(self) -> str:
-        """Address of kube-dns by the convention of EKS: the tenth of the service range."""
-        return str(ipaddress.ip_network(self.service_cidr)[10])
+        """Address of kube-dns by the convention of EKS: the tenth of the service range. Empty when it is not known."""
+        return str(ipaddress.ip_network(self.service_cidr, strict=False)[10]) if self.service_cidr else ""
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether services, and so pods, have IPv6 addresses."""
+        return ":" in self.service_cidr
 
 
-# Fields of the spec that a launch does not act upon yet. To ignore one silently could cost money or isolation.
-UNSUPPORTED_FIELDS = (
-    "placementGroupSelector",
-    "networkInterfaces",
-    "capacityReservationSelectorTerms",
-    "connectionTracking",
-    "ipPrefixCount",
-    "cpuOptions",
-)
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What one launch template's nodes are told. `taints` are the claim's, startup taints included."""
+
+    node_class: EC2NodeClass
+    cluster: ClusterFacts
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    max_pods: int
+
+    @property
+    def registered_taints(self) -> tuple[Taint, ...]:
+        """The taints that the kubelet registers with, in one order."""
+        return (*sorted(self.taints, key=lambda t: (t.key, t.effect, t.value)), Taint(UNREGISTERED_TAINT, NO_EXECUTE))
+
+    @property
+    def sent_max_pods(self) -> int:
+        """As typed in spec.kubelet, else what the plan counted with."""
+        typed = self.node_class.kubelet.max_pods
+        return self.max_pods if typed is None else typed
 
 
 def unsupported(node_class: EC2NodeClass) -> str:
     """What of the NodeClass a launch cannot do yet, with the field named; empty when it can do all."""
-    if node_class.ami_family not in SUPPORTED_FAMILIES:
-        words = " and ".join(SUPPORTED_FAMILIES)
+    if node_class.ami_family not in _BUILDERS:
+        words = " and ".join(sorted(_BUILDERS))
         return f"spec.amiFamily {node_class.ami_family} is not supported yet; {words} are"
     for field in UNSUPPORTED_FIELDS:
         if node_class.node_class.spec.get(field):
@@ -65,11 +87,7 @@ def unsupported(node_class: EC2NodeClass) -> str:
 def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels a kubelet may set itself, sorted."""
     own = {**labels, DO_NOT_SYNC_TAINTS: "true"}
-    return {
-        key: own[key]
-        for key in sorted(own)
-        if not any(domain(key) == d or domain(key).endswith("." + d) for d in _ADMISSION_DOMAINS)
-    }
+    return {key: own[key] for key in sorted(own) if not any(in_domain(key, d) for d in _ADMISSION_DOMAINS)}
 
 
 def build_user_data(
@@ -77,35 +95,48 @@ def build_user_data(
     cluster: ClusterFacts,
     *,
     labels: Mapping[str, str],
-    taints: tuple[Taint, ...],
+    taints: Sequence[Taint],
     max_pods: int,
 ) -> str:
-    """User data for one launch template, base64. `taints` are the claim's, startup taints included."""
-    if node_class.ami_family == "Custom":
-        return base64.b64encode(node_class.user_data.encode()).decode()
-    config = _node_config(node_class, cluster, labels=labels, taints=taints, max_pods=max_pods)
-    parts = [*_user_parts(node_class.user_data), (_NODE_CONFIG, config)]
-    lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"', ""]
-    for kind, body in parts:
-        lines += [f"--{_BOUNDARY}", f"Content-Type: {kind}", "", body.replace("\r\n", "\n").rstrip("\n"), ""]
-    lines.append(f"--{_BOUNDARY}--")
-    return base64.b64encode(("\n".join(lines) + "\n").encode()).decode()
+    """User data for one launch template, base64; empty when there is none. `taints` as in `Boot`."""
+    text = _BUILDERS[node_class.ami_family](Boot(node_class, cluster, labels, tuple(taints), max_pods))
+    return base64.b64encode(text.encode()).decode()
 
 
-def _node_config(
-    node_class: EC2NodeClass,
-    cluster: ClusterFacts,
-    *,
-    labels: Mapping[str, str],
-    taints: tuple[Taint, ...],
-    max_pods: int,
-) -> str:
-    registered = (*taints, Taint(UNREGISTERED_TAINT, NO_EXECUTE))
+def user_data_bytes(encoded: str) -> int:
+    """The size that EC2 counts."""
+    return len(encoded) * 3 // 4 - encoded[-2:].count("=")
+
+
+def user_data_problem(node_class: EC2NodeClass) -> str:
+    """Why spec.userData cannot be merged with ours, with the line; empty when it can."""
+    problem = mime.mime_problem(node_class.user_data) if node_class.ami_family in _MIME_FAMILIES else ""
+    return f"spec.userData {problem}" if problem else ""
+
+
+def uses_max_pods(node_class: EC2NodeClass) -> bool:
+    """Whether the resolved number of pods is part of the user data, so that types with other numbers need their own."""
+    return node_class.ami_family != "Custom" and node_class.kubelet.max_pods is None
+
+
+def _custom(boot: Boot) -> str:
+    return boot.node_class.user_data
+
+
+def _al2023(boot: Boot) -> str:
+    text = boot.node_class.user_data
+    plain = mime.NODE_CONFIG if mime.is_yaml_map(text) else mime.SHELL
+    return mime.join([*mime.split(text, plain=plain), mime.part(mime.NODE_CONFIG, _node_config(boot))])
+
+
+def _node_config(boot: Boot) -> str:
+    cluster, node_class = boot.cluster, boot.node_class
     kubelet: dict[str, Any] = dict(node_class.kubelet.raw)
-    kubelet["maxPods"] = node_class.kubelet.max_pods if node_class.kubelet.max_pods is not None else max_pods
-    kubelet.setdefault("clusterDNS", [cluster.dns_address])
-    kubelet["registerWithTaints"] = [taint_to_raw(t) for t in registered]
-    flags = ",".join(f"{k}={v}" for k, v in node_labels(labels).items())
+    kubelet["maxPods"] = boot.sent_max_pods
+    if not kubelet.get("clusterDNS"):
+        kubelet["clusterDNS"] = [cluster.dns_address]
+    kubelet["registerWithTaints"] = [taint_to_raw(t) for t in boot.registered_taints]
+    flags = ",".join(f"{k}={v}" for k, v in node_labels(boot.labels).items())
     spec: dict[str, Any] = {
         "cluster": {
             "name": cluster.name,
@@ -118,28 +149,8 @@ def _node_config(
     if node_class.instance_store_policy == "RAID0":
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     document = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
-    return yaml.safe_dump(document, sort_keys=True, default_flow_style=False)
+    return yaml.safe_dump(document, sort_keys=True, default_flow_style=False, width=2**20, allow_unicode=True)
 
 
-def _user_parts(text: str) -> list[tuple[str, str]]:
-    """The user's own parts: MIME is split, a YAML map is a NodeConfig, anything else is a shell script."""
-    stripped = text.strip()
-    if not stripped:
-        return []
-    if stripped.startswith(("MIME-Version:", "Content-Type:")):
-        message = message_from_string(stripped.replace("\r\n", "\n"))
-        found = []
-        for part in message.walk():
-            if part.is_multipart():
-                continue
-            payload = part.get_payload(decode=True)
-            body = payload.decode("utf-8", "replace") if isinstance(payload, bytes) else str(payload)
-            found.append((part.get("Content-Type", _SHELL), body))
-        return found
-    if not stripped.startswith("#!"):
-        try:
-            if isinstance(yaml.safe_load(stripped), dict):
-                return [(_NODE_CONFIG, stripped)]
-        except yaml.YAMLError:
-            pass  # not YAML: a script without a first line
-    return [(_SHELL, stripped)]
+_BUILDERS: Mapping[str, Callable[[Boot], str]] = {"AL2023": _al2023, "Custom": _custom}
+_MIME_FAMILIES = ("AL2023",)

@@ -22,19 +22,6 @@ class Retry(StrEnum):
     ELSEWHERE = "elsewhere"
 
 
-class CloudError(Exception):
-    """Base of all. `action` tells a person what helps; empty when waiting does."""
-
-    reason = "CloudError"
-    retry = Retry.BACKOFF
-
-    def __init__(self, message: str, *, action: str = "", reason: str = "") -> None:
-        super().__init__(message)
-        self.action = action
-        if reason:
-            self.reason = reason  # a more exact word for the same class of outcome
-
-
 @dataclass(frozen=True, slots=True)
 class FailedOffering:
     """An offering that the cloud could not fill, and its error code."""
@@ -45,15 +32,31 @@ class FailedOffering:
     code: str
 
 
+class CloudError(Exception):
+    """Base of all.
+
+    `action` tells a person what helps; empty when waiting does. `failed` are offerings that were found to have no
+    capacity on the way to this error, whatever the error itself is about: mark them all the same.
+    """
+
+    reason = "CloudError"
+    retry = Retry.BACKOFF
+
+    def __init__(
+        self, message: str, *, action: str = "", reason: str = "", failed: Sequence[FailedOffering] = ()
+    ) -> None:
+        super().__init__(message)
+        self.action = action
+        self.failed = tuple(failed)
+        if reason:
+            self.reason = reason  # a more exact word for the same class of outcome
+
+
 class InsufficientCapacityError(CloudError):
     """The cloud has no capacity left for any requested offering. `failed` may be empty when nothing was asked."""
 
     reason = "InsufficientCapacity"
     retry = Retry.ELSEWHERE
-
-    def __init__(self, message: str, *, failed: Sequence[FailedOffering] = (), action: str = "") -> None:
-        super().__init__(message, action=action)
-        self.failed = tuple(failed)
 
 
 class NodeClassNotReadyError(CloudError):

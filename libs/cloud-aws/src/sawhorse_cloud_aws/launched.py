@@ -1,0 +1,144 @@
+"""From EC2's answers to instances, and from an instance to what its claim learns. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sawhorse_cloud.cloud import Instance, InstanceState, Launched
+from sawhorse_cloud_aws.calls import tag_map
+from sawhorse_cloud_aws.choice import tenancy_of, wanted
+from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
+from sawhorse_cloud_aws.tags import TOKEN_TAG
+from sawhorse_model.aws import (
+    EFA,
+    INSTANCE_PROFILE_ANNOTATION,
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    NODECLASS_LABEL,
+    RESERVATION_ID,
+    RESERVATION_INTERRUPTIBLE,
+    RESERVATION_TYPE,
+    TENANCY,
+    ZONE_ID,
+    EC2NodeClass,
+)
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
+from sawhorse_model.nodeclaim import NodeClaim
+
+_RESERVATION_LABELS = (RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE)
+
+
+def provider_id(zone: str, instance_id: str) -> str:
+    """As the cloud controller writes it on Nodes."""
+    return f"aws:///{zone}/{instance_id}"
+
+
+def described_instance(raw: Mapping[str, Any]) -> Instance:
+    """One instance of DescribeInstances.
+
+    Raises:
+        KeyError, ValueError: not an instance as we know it.
+    """
+    tags = tag_map(raw.get("Tags"))
+    zone = raw.get("Placement", {}).get("AvailabilityZone", "")
+    return Instance(
+        id=raw["InstanceId"],
+        provider_id=provider_id(zone, raw["InstanceId"]),
+        state=InstanceState(raw["State"]["Name"]),
+        instance_type=raw.get("InstanceType", ""),
+        zone=zone,
+        capacity_type="spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand",
+        image_id=raw.get("ImageId", ""),
+        launched=raw.get("LaunchTime"),
+        tags=tags,
+        token=tags.get(TOKEN_TAG, ""),
+    )
+
+
+def fleet_instances(
+    answer: Mapping[str, Any],
+    *,
+    token: str,
+    capacity_type: str,
+    tags: Mapping[str, str],
+    zones: Mapping[str, str],
+    images: Mapping[str, str],
+) -> list[Instance]:
+    """Instances of an answer to CreateFleet, in order of id.
+
+    Args:
+        tags: what the request put on instances, the token aside.
+        zones: subnet id → zone, where the answer does not say the zone.
+        images: instance type → image id, where the answer does not say the image.
+    """
+    found = []
+    for entry in answer.get("Instances") or ():
+        overrides = entry.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+        zone = overrides.get("AvailabilityZone") or zones.get(overrides.get("SubnetId", ""), "")
+        name = entry.get("InstanceType") or overrides.get("InstanceType", "")
+        for instance_id in entry.get("InstanceIds", ()):
+            found.append(
+                Instance(
+                    id=instance_id,
+                    provider_id=provider_id(zone, instance_id),
+                    state=InstanceState.PENDING,
+                    instance_type=name,
+                    zone=zone,
+                    capacity_type=entry.get("Lifecycle") or capacity_type,
+                    image_id=overrides.get("ImageId") or images.get(name, ""),
+                    tags={**tags, TOKEN_TAG: token},
+                    token=token,
+                ),
+            )
+    return sorted(found, key=lambda i: i.id)
+
+
+def has_efa(claim: NodeClaim, node_class: EC2NodeClass | None) -> bool:
+    """Whether the claim's machine starts with interfaces for EFA."""
+    if node_class is not None and (asked := node_class.node_class.spec.get("networkInterfaces")):
+        return any(i.get("interfaceType") == "efa-only" for i in asked)
+    return claim.requests.get(EFA, 0) > 0
+
+
+def describe_launch(
+    claim: NodeClaim, node_class: EC2NodeClass | None, instance: Instance, kind: InstanceType | None
+) -> Launched:
+    """What a claim learns from its instance. A type that the catalogue has lost gives the certain labels only."""
+    labels = dict(kind.requirements.labels()) if kind is not None else {}
+    for key in (*_RESERVATION_LABELS, ZONE_ID):
+        labels.pop(key, None)
+    offerings = kind.offerings if kind is not None else ()
+    zone_id = next((o.zone_id for o in offerings if o.zone == instance.zone and o.zone_id), "")
+    if not zone_id and node_class is not None:
+        zone_id = next((s.zone_id for s in node_class.subnets if s.zone == instance.zone), "")
+    labels |= {
+        INSTANCE_TYPE: instance.instance_type,
+        ZONE: instance.zone,
+        CAPACITY_TYPE: instance.capacity_type,
+        TENANCY: tenancy_of(wanted(claim)),
+    }
+    if zone_id:
+        labels[ZONE_ID] = zone_id
+    if pool := claim.nodepool or instance.tags.get(NODEPOOL, ""):
+        labels[NODEPOOL] = pool
+    annotations = {}
+    if node_class is not None:
+        labels[NODECLASS_LABEL] = node_class.name
+        annotations = {
+            NODECLASS_HASH: static_hash(node_class),
+            NODECLASS_HASH_VERSION: HASH_VERSION,
+            INSTANCE_PROFILE_ANNOTATION: node_class.resolved_profile,
+        }
+    # A type's EFA interfaces count only where the launch made them.
+    absent = frozenset() if has_efa(claim, node_class) else frozenset({EFA})
+    return Launched(
+        instance=instance,
+        labels=labels,
+        capacity=_present(kind.capacity if kind is not None else {}, absent),
+        allocatable=_present(kind.allocatable if kind is not None else {}, absent),
+        annotations=annotations,
+    )
+
+
+def _present(resources: Mapping[str, int], absent: frozenset[str]) -> dict[str, int]:
+    return {name: amount for name, amount in resources.items() if amount > 0 and name not in absent}

@@ -1,0 +1,62 @@
+"""Which subnet of a zone a launch uses: the one with most free addresses, by the last look-up and what is in flight."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from sawhorse_model.aws import Subnet
+
+FULL_SECONDS = 180.0
+
+
+class SubnetPicker:
+    """Chooses subnets. `monotonic` is a clock in seconds.
+
+    EC2 tells the number of free addresses only at a look-up. In between, launches are charged here, so that a burst
+    does not pile into one subnet; the next look-up clears the estimate.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._free: dict[str, int] = {}
+        self._charged: dict[str, int] = {}
+        self._full: dict[str, float] = {}  # subnet id → when to try it again
+
+    def observe(self, free: Mapping[str, int]) -> None:
+        """Take the counts of a look-up."""
+        for subnet_id, count in free.items():
+            self._free[subnet_id] = count
+            self._charged.pop(subnet_id, None)
+
+    def choose(self, subnets: Iterable[Subnet]) -> dict[str, str]:
+        """Zone → subnet id. Of several in a zone the one with most free addresses, equal ones in their order.
+
+        A subnet that EC2 called full comes last: a zone whose subnets are all full is still tried, and EC2's answer
+        says so.
+        """
+        best: dict[str, tuple[tuple[bool, int], str]] = {}
+        for subnet in subnets:
+            rank = (not self.is_full(subnet.id), self._left(subnet.id))
+            if subnet.zone not in best or rank > best[subnet.zone][0]:
+                best[subnet.zone] = (rank, subnet.id)
+        return {zone: subnet_id for zone, (_, subnet_id) in best.items()}
+
+    def charge(self, subnet_id: str, addresses: int) -> None:
+        """Count addresses that a launch may take (or, negative, gives back)."""
+        if subnet_id in self._free:
+            self._charged[subnet_id] = max(0, self._charged.get(subnet_id, 0) + addresses)
+
+    def mark_full(self, subnet_id: str) -> None:
+        """EC2 said that the subnet has no free address."""
+        self._full[subnet_id] = self._monotonic() + FULL_SECONDS
+        if subnet_id in self._free:
+            self._free[subnet_id] = 0
+
+    def is_full(self, subnet_id: str) -> bool:
+        """Whether EC2 said so lately."""
+        until = self._full.get(subnet_id)
+        if until is not None and until <= self._monotonic():
+            del self._full[subnet_id]
+            return False
+        return until is not None
+
+    def _left(self, subnet_id: str) -> int:
+        return self._free.get(subnet_id, 0) - self._charged.get(subnet_id, 0)

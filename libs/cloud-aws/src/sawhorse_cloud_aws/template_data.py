@@ -1,0 +1,108 @@
+"""The content of a launch template: RequestLaunchTemplateData of CreateLaunchTemplate. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sawhorse_cloud_aws.calls import tag_list
+from sawhorse_model.aws import BlockDevice, EC2NodeClass
+
+_GIB = 2**30
+# Regions whose EC2 does not know the IPv6 endpoint field.
+_NO_IPV6_ENDPOINT = frozenset(
+    {
+        "us-iso-east-1",
+        "us-iso-west-1",
+        "us-isob-east-1",
+        "us-isob-west-1",
+        "us-isof-south-1",
+        "us-isof-east-1",
+    },
+)
+_DEFAULT_DEVICES = {"AL2023": (BlockDevice("/dev/xvda", volume_size=20 * _GIB, volume_type="gp3", encrypted=True),)}
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRequest:
+    """What one template is for. `user_data` is base64, `tags` those of everything that a launch makes."""
+
+    image_id: str
+    user_data: str
+    tags: Mapping[str, str]
+    spot: bool
+    region: str
+    tenancy: str = "default"
+
+
+def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[str, Any]:
+    """The template's data."""
+    tagged = ("network-interface", *(("spot-instances-request",) if request.spot else ()))
+    data: dict[str, Any] = {
+        "ImageId": request.image_id,
+        "IamInstanceProfile": {"Name": node_class.resolved_profile},
+        "Monitoring": {"Enabled": node_class.detailed_monitoring},
+        "MetadataOptions": _metadata(node_class, request.region),
+        "Placement": {"Tenancy": request.tenancy},
+        "NetworkInterfaces": _interfaces(node_class),
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list(request.tags)} for kind in tagged],
+    }
+    if request.user_data:
+        data["UserData"] = request.user_data
+    if devices := _devices(node_class):
+        data["BlockDeviceMappings"] = devices
+    return data
+
+
+def _metadata(node_class: EC2NodeClass, region: str) -> dict[str, Any]:
+    options = node_class.metadata_options
+    metadata: dict[str, Any] = {
+        "HttpEndpoint": options.http_endpoint,
+        "HttpPutResponseHopLimit": options.hop_limit,
+        "HttpTokens": options.http_tokens,
+        "InstanceMetadataTags": "disabled",
+    }
+    if region not in _NO_IPV6_ENDPOINT:
+        metadata["HttpProtocolIpv6"] = options.http_protocol_ipv6
+    return metadata
+
+
+def _interfaces(node_class: EC2NodeClass) -> list[dict[str, Any]]:
+    interface: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "NetworkCardIndex": 0,
+        # Groups stand on the interface only: EC2 refuses them in both places.
+        "Groups": [g.id for g in node_class.security_groups],
+    }
+    if node_class.associate_public_ip is not None:
+        interface["AssociatePublicIpAddress"] = node_class.associate_public_ip
+    return [interface]
+
+
+def _devices(node_class: EC2NodeClass) -> list[dict[str, Any]]:
+    """The NodeClass's own mappings, else the family's."""
+    if not node_class.block_devices:
+        return [_device(d, None) for d in _DEFAULT_DEVICES.get(node_class.ami_family, ())]
+    typed = node_class.node_class.spec.get("blockDeviceMappings") or ()
+    rates = [(entry.get("ebs") or {}).get("volumeInitializationRate") for entry in typed]
+    return [_device(d, rate) for d, rate in zip(node_class.block_devices, rates, strict=True)]
+
+
+def _device(device: BlockDevice, initialization_rate: int | None) -> dict[str, Any]:
+    ebs: dict[str, Any] = {}
+    if device.volume_size is not None:
+        ebs["VolumeSize"] = -(-device.volume_size // _GIB)
+    for key, value in (
+        ("VolumeType", device.volume_type),
+        ("Iops", device.iops),
+        ("Throughput", device.throughput),
+        ("KmsKeyId", device.kms_key_id),
+        ("SnapshotId", device.snapshot_id),
+        ("VolumeInitializationRate", initialization_rate),
+    ):
+        if value:
+            ebs[key] = value
+    if device.encrypted is not None:
+        ebs["Encrypted"] = device.encrypted
+    if device.delete_on_termination is not None:
+        ebs["DeleteOnTermination"] = device.delete_on_termination
+    return {"DeviceName": device.device_name, **({"Ebs": ebs} if ebs else {})}
