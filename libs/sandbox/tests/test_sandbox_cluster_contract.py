@@ -399,13 +399,13 @@ async def test_dependents_go_after_their_owner_and_orphans_stay(cluster: Cluster
     orphaning = {"propagationPolicy": "Orphan"}
     await cluster.done("DELETE", cluster.at("deployments", "orphaned"), orphaning)
     await cluster.done("DELETE", cluster.at("deployments", "dropped"))
-    pods = await cluster.pods(_replicas_are(1))
     sets = await cluster.until(
         cluster.at("replicasets"),
         lambda found: len(found["items"]) == 1 and "ownerReferences" not in found["items"][0]["metadata"],
     )
+    pods = await cluster.pods(lambda found: [pod["metadata"]["labels"]["app"] for pod in found] == ["orphaned"])
 
-    assert pods[0]["metadata"]["labels"]["app"] == "orphaned"
+    assert pods[0]["metadata"]["ownerReferences"][0]["name"] == _name(sets["items"][0])
     assert _name(sets["items"][0]).startswith("orphaned-")
 
 

@@ -47,7 +47,9 @@ def _requests_from_limits(resources: Object) -> None:
 def _default_template(spec: Object) -> None:
     template = spec.get("template")
     if isinstance(template, dict):
-        template.setdefault("metadata", {}).pop("creationTimestamp", None)
+        metadata = template.setdefault("metadata", {})
+        metadata.pop("creationTimestamp", None)
+        drop_empty(metadata)
         default_pod_spec(template.setdefault("spec", {}))
 
 
@@ -169,6 +171,12 @@ _FIRST_STATUS: Mapping[Kind, Object] = {
     ("storage.k8s.io", "volumeattachments"): {"attached": False},
     ("apiextensions.k8s.io", "customresourcedefinitions"): {},
 }
+
+
+def drop_empty(part: Object) -> None:
+    """Drop, in place, null fields, empty lists and, of metadata, empty maps: the real server's types leave them out."""
+    for name in [n for n, v in part.items() if v is None or v == [] or (v == {} and n in ("labels", "annotations"))]:
+        del part[name]
 
 
 def apply_builtin_defaults(kind: Kind, obj: Object) -> None:

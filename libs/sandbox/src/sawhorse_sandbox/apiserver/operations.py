@@ -307,6 +307,7 @@ class Api:
         defaults.admit(resource.storage, obj, self.store)
 
     def _prepare(self, resource: Resource, obj: Object, write: Write) -> None:
+        defaults.drop_empty(obj["metadata"])
         if resource.schema is not None:
             unknown = schema.prune(obj, resource.schema, root=True)
             if unknown and write.strict:
@@ -318,6 +319,9 @@ class Api:
             schema.apply_defaults(obj, resource.schema)
         else:
             defaults.apply_builtin_defaults(resource.storage, obj)
+            for part in ("spec", "status"):
+                if isinstance(obj.get(part), dict):
+                    defaults.drop_empty(obj[part])
         if resource.storage == CRDS.storage and not crds.check_definition(obj):
             crds.establish(obj, self.now())
 

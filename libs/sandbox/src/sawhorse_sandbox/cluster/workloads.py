@@ -14,8 +14,10 @@ from sawhorse_sandbox.apiserver.targets import DeleteOptions, Target, target_of
 from sawhorse_sandbox.cluster.replicas import (
     WRITE,
     controlled,
+    controller_of,
     create_pod,
     is_active,
+    is_over,
     is_terminating,
     owner_keys,
     owner_reference,
@@ -101,10 +103,18 @@ class Deployments:
 
     api: Api
     name = "deployment"
-    kinds = (DEPLOYMENTS.storage, REPLICASETS.storage)
+    kinds = (DEPLOYMENTS.storage, REPLICASETS.storage, PODS.storage)
 
     def keys(self, change: Change) -> Iterable[Hashable]:
-        return [change.key] if change.kind == DEPLOYMENTS.storage else owner_keys(change, DEPLOYMENTS.kind)
+        if change.kind == DEPLOYMENTS.storage:
+            return [change.key]
+        if change.kind == REPLICASETS.storage:
+            return owner_keys(change, DEPLOYMENTS.kind)
+        if change.op != "DELETED":
+            return []
+        sets = (self.api.store.get(REPLICASETS.storage, key) for key in owner_keys(change, REPLICASETS.kind))
+        owners = (controller_of(rs.obj) for rs in sets if rs is not None)
+        return [(change.key[0], owner["name"]) for owner in owners if owner is not None]
 
     def reconcile(self, key: Hashable) -> float | None:
         found = self.api.store.get(DEPLOYMENTS.storage, cast(Key, key))
@@ -126,7 +136,7 @@ class Deployments:
         if spec["strategy"]["type"] == "Recreate":
             for rs in running:
                 self._scale(rs, 0)
-            start = 0 if running else wanted
+            start = 0 if any(self._has_pods(rs) for rs in old) else wanted
         else:
             start = self._allowed_new(wanted, spec["strategy"], new, running)
         if new is None:
@@ -168,6 +178,10 @@ class Deployments:
             sizes[rs.uid] -= less
             spare -= less
             self._scale(rs, sizes[rs.uid])
+
+    def _has_pods(self, rs: Stored) -> bool:
+        """Also those that are still ending: a recreated workload never runs beside its old self."""
+        return any(not is_over(pod) for pod in controlled(self.api, rs))
 
     def _create_set(self, found: Stored, label: str, replicas: int, revision: int) -> Stored:
         spec = decode(found.raw)["spec"]
