@@ -10,7 +10,6 @@ from sawhorse_kube.errors import InvalidError
 # Lists that a strategic merge patch merges by this key; None: a set of plain values. All others are replaced.
 _MERGE_KEYS: Mapping[str, str | None] = {
     "conditions": "type",
-    "taints": "key",
     "containers": "name",
     "ownerReferences": "uid",
     "finalizers": None,
