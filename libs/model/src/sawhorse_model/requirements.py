@@ -220,6 +220,10 @@ class Requirements(Mapping[str, Requirement]):
             self._hash = hash(frozenset(self._by_key.values()))
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Self], tuple[tuple[Requirement, ...]]]:
+        # The remembered hash must not travel: another process hashes texts with another seed.
+        return (type(self), (tuple(self._by_key.values()),))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Requirements) and self._by_key == other._by_key
 
