@@ -8,7 +8,6 @@ from sawhorse_runtime.settings import (
     REQUIRED,
     CommonSettings,
     address,
-    at_least,
     duration,
     integer,
     number,
@@ -20,7 +19,7 @@ from sawhorse_runtime.settings import (
 )
 
 LONGEST_VISIBILITY = timedelta(hours=12)  # SQS allows no more
-LONGEST_WAIT = timedelta(seconds=20)  # likewise
+SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(seconds=20)  # likewise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +34,18 @@ class Settings(CommonSettings):
     service_cidr: str = option(text, "", "Address range of the cluster's services; asked from EKS when empty.")
     kubernetes_version: str = option(text, "", "Kubernetes version, as 1.36; asked from EKS when empty.")
     kubeconfig: str = option(path, "", "Kubeconfig file; empty uses the pod's service account.")
-    kube_client_qps: float = option(at_least(number, "1"), "200", "Most Kubernetes requests per second.")
-    kube_client_burst: int = option(at_least(integer, "1"), "300", "Most Kubernetes requests at once.")
+    # More than elsewhere: two hundred warnings at once are a thousand requests, and all are wanted within 2 s.
+    kube_client_qps: float = option(number, "1000", "Most Kubernetes requests per second.")
+    kube_client_burst: int = option(integer, "1000", "Most Kubernetes requests at once.")
     pricing_address: str = option(
         optional(address), "127.0.0.1:7401", "host:port of the pricing service; empty: offerings are marked in Redis."
     )
     grpc_address: str = option(
         optional(address), "127.0.0.1:7403", "host:port that the gRPC API listens on; port 0 lets the system pick."
     )
-    queue_receivers: int = option(at_least(integer, "1"), "4", "Loops that receive from the queue.")
-    queue_handlers: int = option(at_least(integer, "1"), "64", "Messages that are acted upon at the same time.")
-    queue_parked: int = option(
-        at_least(integer, "0"), "1000", "Most messages that wait in this process until they can be acted upon."
-    )
+    queue_receivers: int = option(integer, "4", "Loops that receive from the queue.")
+    queue_handlers: int = option(integer, "64", "Messages that are acted upon at the same time.")
+    queue_parked: int = option(integer, "1000", "Most messages that wait in this process until they can be acted upon.")
     queue_wait: timedelta = option(duration, "20s", "How long a receive waits for a message.")
     queue_visibility: timedelta = option(
         duration, "30s", "How long a received message is hidden from other replicas; renewed while it is in hand."
@@ -58,13 +56,25 @@ class Settings(CommonSettings):
     deadline_margin: timedelta = option(
         duration, "10s", "A node taken by a spot warning must be empty this long before its two minutes end."
     )
-    drain_workers: int = option(at_least(integer, "1"), "32", "Nodes whose drain is looked at at the same time.")
+    drain_workers: int = option(integer, "32", "Nodes whose drain is looked at at the same time.")
 
     def problems(self) -> Iterable[str]:
         yield from super().problems()
+        at_least_one = {
+            "--kube-client-qps": self.kube_client_qps,
+            "--kube-client-burst": self.kube_client_burst,
+            "--queue-receivers": self.queue_receivers,
+            "--queue-handlers": self.queue_handlers,
+            "--drain-workers": self.drain_workers,
+        }
+        for flag, value in at_least_one.items():
+            if value < 1:
+                yield f"{flag}: {value} leaves nothing to work with; set at least 1"
+        if self.queue_parked < 0:
+            yield f"--queue-parked: {self.queue_parked} is negative; set 0 or more"
         if not timedelta(seconds=5) <= self.queue_visibility <= LONGEST_VISIBILITY:
             yield "--queue-visibility: it must be between 5s and 12h, as SQS allows; 30s suits"
-        if self.queue_wait > LONGEST_WAIT:
-            yield "--queue-wait: SQS waits for 20s at most; set 20s or less"
+        if not SHORTEST_WAIT <= self.queue_wait <= LONGEST_WAIT:
+            yield "--queue-wait: SQS waits for 20s at most, and below 1s is a busy loop; set 1s to 20s"
         if self.deadline_margin > timedelta(seconds=100):
             yield "--deadline-margin: it leaves the pods less than 20s of their two minutes; set 100s or less"
