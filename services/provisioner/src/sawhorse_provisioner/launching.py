@@ -28,6 +28,7 @@ from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.fleets import form_fleets
 from sawhorse_provisioner.indexing import Index, index_put
 from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.together import each
 from sawhorse_provisioner.writes import Judgement, Writer
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.errors import describe, reason_of
@@ -39,7 +40,6 @@ LOOK_UP_EVERY = 5.0  # seconds between two look-ups by token
 
 _FORM_IDLE, _FORM_LONGEST = 0.035, 0.5  # seconds: claims that come together are launched together
 _WORKERS = 10
-_PARALLEL_WRITES = 20
 _LONGEST_LOOK = timedelta(minutes=3)
 _SETTLED_REMEMBERED = 10_000
 
@@ -91,7 +91,6 @@ class Launcher:
         self._running: set[str] = set()
         self._settled: dict[str, None] = {}  # tokens of which every machine is accounted for
         self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
 
     # What others call
 
@@ -257,57 +256,42 @@ class Launcher:
             nodepool=claims[0].nodepool,
             instance_types=sorted({a.instance.instance_type for a in result.launched.values()}),
         )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._report(claims[0].nodepool, result.failed), name="report-unavailable")
-            group.create_task(self._write_answers(fleet), name="write-launched")
+        await self._report(claims[0].nodepool, result.failed)
+        await self._write_answers(fleet)
         return self._finish(fleet)
 
     async def _put_token(self, fleet: _Fleet, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
         """Step `token`: the intent, durable before the cloud is asked. Returns the claims that carry it."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._put_one_token(fleet.token, c), name=f"token:{c.meta.name}") for c in claims
-            ]
-        return [c for c in (t.result() for t in tasks) if c is not None]
+        marked = await each(claims, lambda c: self._put_one_token(fleet.token, c))
+        return [c for c in marked if c is not None]
 
     async def _put_one_token(self, token: str, claim: NodeClaim) -> NodeClaim | None:
-        async with self._slots:
-            while claim.launch_token != token:
+        while claim.launch_token != token:
+            try:
+                claim = await self._writer.annotate(NODECLAIM, claim, {LAUNCH_TOKEN: token}, locked=True)
+            except NotFoundError:
+                return None
+            except ConflictError:
+                # Read again, so that neither a deletion nor another leader's token is overlooked.
                 try:
-                    claim = await self._writer.annotate(NODECLAIM, claim, {LAUNCH_TOKEN: token}, locked=True)
+                    live: NodeClaim = await self._writer.kube.get(NODECLAIM, claim.meta.name)
                 except NotFoundError:
                     return None
-                except ConflictError:
-                    # Read again, so that neither a deletion nor another leader's token is overlooked.
-                    try:
-                        live: NodeClaim = await self._writer.kube.get(NODECLAIM, claim.meta.name)
-                    except NotFoundError:
-                        return None
-                    same = live.meta.uid == claim.meta.uid and live.launch_token == claim.launch_token
-                    if not same or live.provider_id or live.meta.is_deleting:
-                        return None
-                    claim = live
+                same = live.meta.uid == claim.meta.uid and live.launch_token == claim.launch_token
+                if not same or live.provider_id or live.meta.is_deleting:
+                    return None
+                claim = live
         return None if claim.meta.is_deleting or claim.provider_id else claim
 
     async def _write_answers(self, fleet: _Fleet) -> None:
         """Step `launched`: the machines onto their claims. What cannot be written now is tried again."""
-        failures: list[Exception] = []
         uids = {name: uid for uid, name in fleet.claims.items()}
 
-        async def write(name: str, launched: Launched) -> None:
-            async with self._slots:
-                try:
-                    await self._write_launched(name, uids.get(name, ""), launched)
-                except (KubeError, CloudError) as error:
-                    failures.append(error)
-                else:
-                    del fleet.answers[name]
+        async def write(name: str) -> None:
+            await self._write_launched(name, uids.get(name, ""), fleet.answers[name])
+            del fleet.answers[name]
 
-        async with asyncio.TaskGroup() as group:
-            for name, launched in list(fleet.answers.items()):
-                group.create_task(write(name, launched), name=f"launched:{name}")
-        if failures:
-            raise failures[0]
+        await each(list(fleet.answers), write)
 
     async def _write_launched(self, name: str, uid: str, launched: Launched) -> None:
         instance = launched.instance
@@ -366,10 +350,9 @@ class Launcher:
         await self._give_up(fleet, claims, "NodeClassNotReady", describe(error), "nodeclass_not_ready")
 
     async def _give_up(self, fleet: _Fleet, claims: Sequence[NodeClaim], event: str, message: str, reason: str) -> None:
-        async with asyncio.TaskGroup() as group:
-            for claim in claims:
-                self._announcer.warn(NODECLAIM, claim.meta, event, message)
-                group.create_task(self._writer.delete_claim(claim, reason), name=f"delete:{claim.meta.name}")
+        for claim in claims:
+            self._announcer.warn(NODECLAIM, claim.meta, event, message)
+        await each(claims, lambda c: self._writer.delete_claim(c, reason))
         self._forget(fleet)
         self._replan(reason)
 

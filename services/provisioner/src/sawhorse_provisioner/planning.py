@@ -1,14 +1,15 @@
 """A plan for this moment: resolved types, snapshot, solve. Any replica can; nothing is changed by it."""
 
-import asyncio
 from collections.abc import Mapping
 
 import structlog
 
+from sawhorse_model.nodeclass import NodeClass
 from sawhorse_provisioner.catalog_client import Catalog, ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.snapshots import Frozen, freeze
 from sawhorse_provisioner.solver import Solver
+from sawhorse_provisioner.together import each
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe
 from sawhorse_scheduling.plan import Plan
@@ -39,17 +40,14 @@ class Planner:
         found: dict[str, ResolvedTypes] = {}
         failures: list[Exception] = []
 
-        async def one(index: int) -> None:
-            node_class = classes[index]
+        async def one(node_class: NodeClass) -> None:
             try:
                 found[node_class.meta.name] = await self._catalog.resolve(node_class)
             except Exception as error:
                 failures.append(error)
                 log.warning("instance types not resolved", nodeclass=node_class.meta.name, error=describe(error))
 
-        async with asyncio.TaskGroup() as group:
-            for index in range(len(classes)):
-                group.create_task(one(index), name=f"resolve:{classes[index].meta.name}")
+        await each(classes, one)
         if failures and not found:
             raise failures[0]
         return found

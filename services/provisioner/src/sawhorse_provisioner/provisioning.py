@@ -25,6 +25,7 @@ from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.pods import class_name
 from sawhorse_provisioner.snapshots import Frozen
+from sawhorse_provisioner.together import each
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe, reason_of
@@ -221,29 +222,25 @@ class Provisioner:
         self, kept: Sequence[PlannedNode], frozen: Frozen, resolved: Mapping[str, ResolvedTypes]
     ) -> dict[str, NodeClaim]:
         """The claims by planned node; a node whose claim could not be created is missing."""
-        slots = asyncio.Semaphore(_PARALLEL_CREATES)
         created: dict[str, NodeClaim] = {}
 
         async def create(node: PlannedNode) -> None:
             pool = frozen.pools[node.nodepool]
             class_labels = resolved[pool.template.node_class_ref.name].node_labels
             claim = claim_from_plan(node, pool, class_labels, self._words, name=claim_name(node.nodepool))
-            async with slots:
-                try:
-                    made: NodeClaim = await self._kube.create(NODECLAIM, nodeclaim_to_raw(claim))
-                except KubeError as error:
-                    log.warning("nodeclaim not created", nodepool=node.nodepool, error=describe(error))
-                    self._announcer.warn(
-                        NODEPOOL_KIND, pool.meta, "NodeClaimCreationFailed", describe(error), timedelta(minutes=1)
-                    )
-                    return
+            try:
+                made: NodeClaim = await self._kube.create(NODECLAIM, nodeclaim_to_raw(claim))
+            except KubeError as error:
+                log.warning("nodeclaim not created", nodepool=node.nodepool, error=describe(error))
+                self._announcer.warn(
+                    NODEPOOL_KIND, pool.meta, "NodeClaimCreationFailed", describe(error), timedelta(minutes=1)
+                )
+                return
             self._state.note(NODECLAIM, made)
             self._instruments.claims_created.labels("provisioned", node.nodepool, "false").inc()
             created[node.name] = made
 
-        async with asyncio.TaskGroup() as group:
-            for node in kept:
-                group.create_task(create(node), name=f"create:{node.name}")
+        await each(kept, create, limit=_PARALLEL_CREATES)
         return {node.name: created[node.name] for node in kept if node.name in created}
 
     # Step `placement`
