@@ -141,6 +141,17 @@ async def test_a_writer_with_an_older_epoch_cannot_begin(state: State) -> None:
     assert caught.value.epoch == 7
 
 
+async def test_an_epoch_belongs_to_one_writer_only(state: State) -> None:
+    first = await a_writer(state, 7)
+
+    with pytest.raises(DeposedError) as caught:
+        await MirrorWriter(state, 7).begin()
+    await first.begin()
+
+    assert caught.value.epoch == 7
+    assert await first.apply("Pod", [changed(a_pod("a"))]) == 1
+
+
 async def test_a_new_writer_makes_readers_wait_for_its_own_full_lists(state: State) -> None:
     await a_writer(state, 1, Pod=[a_pod("a")])
 

@@ -32,16 +32,18 @@ def synced_key(kind: str) -> str:
     return f"mirror:synced:{kind}"
 
 
-# KEYS: epoch, changes, count, then the synced marks to remove. ARGV: epoch, most changes kept.
-# Returns the epoch that is in force: ours, or a later one.
+# KEYS: epoch, changes, count, then the synced marks to remove. ARGV: epoch, most changes kept, '1' when this writer has
+# begun before. An equal epoch is another's: a Lease that was deleted counts from the start again.
+# Returns {1 when it is ours now, the epoch in force}.
 BEGIN = """
 local current = redis.call('GET', KEYS[1])
-if current and tonumber(current) > tonumber(ARGV[1]) then return current end
+if current and tonumber(current) > tonumber(ARGV[1]) then return {0, current} end
+if current == ARGV[1] and ARGV[3] ~= '1' then return {0, current} end
 redis.call('SET', KEYS[1], ARGV[1])
 for i = 4, #KEYS do redis.call('DEL', KEYS[i]) end
 local n = redis.call('INCR', KEYS[3])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'kind', '', 'key', '', 'op', 'epoch', 'rv', ARGV[1], 'n', n)
-return ARGV[1]
+return {1, ARGV[1]}
 """
 
 # KEYS: epoch, changes, count, the kind's hash. ARGV: epoch, most changes kept, kind, then of each change: key, op,

@@ -43,25 +43,32 @@ class MirrorWriter:
     def __init__(self, state: State, epoch: int) -> None:
         self._state = state
         self.epoch = epoch
+        self._begun = False
         self._versions: dict[str, dict[str, int]] = {}  # newest resourceVersion written, by kind and key
         self.objects: dict[str, int] = {}  # how many there are of each kind, for metrics
 
     async def begin(self, kinds: Iterable[str] = ()) -> None:
         """Own the mirror from now on: no kind counts as synced until its full list is in.
 
+        May be repeated by the same writer, after a flush.
+
         Args:
             kinds: those mirrored besides the ones that `codec` names.
+        Raises:
+            DeposedError: this epoch or a later one is another writer's.
         """
         self._versions.clear()
         self.objects.clear()
         names = dict.fromkeys((*TYPES, *kinds))
-        answer = await self._state.eval(
+        ours, current = await self._state.eval(
             "begin the mirror",
             BEGIN,
             [EPOCH, CHANGES, COUNT, *(synced_key(k) for k in names)],
-            [self.epoch, MAX_CHANGES],
+            [self.epoch, MAX_CHANGES, int(self._begun)],
         )
-        self._check(answer)
+        if not ours:
+            raise DeposedError(f"the mirror is at epoch {int(current)}, ours is {self.epoch}", epoch=int(current))
+        self._begun = True
 
     async def check(self) -> None:
         """Whether the mirror is still ours; raises when it is not."""

@@ -82,9 +82,10 @@ class Feed:
         self._instruments.leading.set(1)
         try:
             why = "first"
+            writer = MirrorWriter(self._state, epoch)
             while not stop.is_set():
                 try:
-                    await self._session(epoch, why, stop)
+                    await self._session(writer, why, stop)
                 except ExceptionGroup as group:
                     deposed = self._deposed(group)
                     if deposed is None:
@@ -93,8 +94,9 @@ class Feed:
                     if not elector.is_leading:
                         log.warning("deposed", epoch=epoch, by=deposed.epoch)
                         return
-                    # The Lease is ours, so the higher epoch is of a Lease that was deleted since: count on from it.
+                    # The Lease is ours, so that epoch is of a Lease that was deleted since: count on from it.
                     epoch = await elector.advance_epoch(deposed.epoch)
+                    writer = MirrorWriter(self._state, epoch)
                     log.info("epoch advanced", epoch=epoch)
         except KubeError as err:
             log.warning("epoch not advanced, standing down", error=describe(err))
@@ -117,14 +119,13 @@ class Feed:
             return None
         raise group
 
-    async def _session(self, epoch: int, why: str, stop: asyncio.Event) -> None:
+    async def _session(self, writer: MirrorWriter, why: str, stop: asyncio.Event) -> None:
         """Begin, list and watch everything, until `stop` is set.
 
         Raises:
             ExceptionGroup: of FlushedError or DeposedError.
         """
         self._trouble = "the mirror is being begun"
-        writer = MirrorWriter(self._state, epoch)
         async with asyncio.TaskGroup() as group:
             if not await self._begin(writer, stop):
                 return
