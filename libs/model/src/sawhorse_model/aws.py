@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sawhorse_model import labels
 from sawhorse_model.manifests import fields
 from sawhorse_model.manifests.fields import ManifestError, Raw
 from sawhorse_model.nodeclass import NodeClass
@@ -54,7 +55,8 @@ RESERVATION_INTERRUPTIBLE = f"{GROUP}/capacity-reservation-interruptible"
 PLACEMENT_GROUP_ID = f"{GROUP}/placement-group-id"
 PLACEMENT_GROUP_PARTITION = f"{GROUP}/placement-group-partition"
 
-WELL_KNOWN: frozenset[str] = frozenset(
+# What the catalogue defines: a NodePool need not name these for pods to ask for them.
+WELL_KNOWN: frozenset[str] = labels.WELL_KNOWN | frozenset(
     {
         ZONE_ID, CATEGORY, FAMILY, GENERATION, SIZE, INSTANCE_CPU, INSTANCE_CPU_MANUFACTURER, INSTANCE_CPU_SPEED,
         INSTANCE_MEMORY, INSTANCE_EBS_BANDWIDTH, INSTANCE_NETWORK_BANDWIDTH, INSTANCE_FLEX, INSTANCE_LOCAL_NVME,
