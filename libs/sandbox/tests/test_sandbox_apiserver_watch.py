@@ -1,6 +1,7 @@
 """Watches of the embedded API server at their edges: too old, bookmarks, the end, and what needs no real server."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -161,6 +162,16 @@ async def test_a_watch_ends_when_the_server_stops() -> None:
             await ended.wait()
 
     assert ended.is_set()
+
+
+async def test_bodies_may_be_large_but_not_without_end(client: Client) -> None:
+    async def send(name: str, size: int) -> int:
+        body = msgspec.json.encode({"metadata": {"name": name}, "data": {"key": "x" * size}})
+        async with client.http.post(client.url + CONFIG_MAPS, data=io.BytesIO(body)) as answer:
+            return answer.status
+
+    assert await send("large", 2 * 2**20) == 201
+    assert await send("endless", 4 * 2**20) == 413
 
 
 async def test_a_continue_token_that_is_not_known_is_gone_and_nonsense_is_refused(client: Client) -> None:

@@ -27,7 +27,6 @@ _log = structlog.get_logger(__name__)
 
 _JSON = "application/json"
 _OPEN_PATHS = frozenset({"/healthz", "/readyz", "/livez", "/version"})  # the real server shows these to anyone
-_MAX_BODY = 16 * 2**20
 
 
 class Server:
@@ -226,9 +225,10 @@ def _split(rest: list[str]) -> tuple[str | None, str, str, str]:
 
 
 async def _body(request: web.BaseRequest, *, of_type: tuple[type, ...] = (dict,)) -> Any:
-    if (request.content_length or 0) > _MAX_BODY:
-        raise ApiError(413, "RequestEntityTooLarge", "Request entity too large")
-    raw = await request.read()
+    try:
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge as err:
+        raise ApiError(413, "RequestEntityTooLarge", "Request entity too large") from err
     if request.content_type == "application/vnd.kubernetes.protobuf":
         raise ApiError(415, "UnsupportedMediaType", "the sandbox speaks JSON and YAML only")
     body = _parse(raw, yaml_allowed="yaml" in request.content_type)

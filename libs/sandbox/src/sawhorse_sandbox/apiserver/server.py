@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from sawhorse_sandbox.apiserver.storage import Store
 from sawhorse_sandbox.apiserver.targets import Clock, utc_now
 
 HOST = "127.0.0.1"
+LARGEST_BODY = 3 * 2**20  # bytes, as the real server
 CLOSE_TIMEOUT = 1.0  # seconds that open requests get at the end
 
 
@@ -42,9 +44,13 @@ async def serve_api(api: Api, token: str, port: int = 0) -> AsyncIterator[Servin
     """Answer HTTP on loopback while the context is open; port 0 takes a free one."""
     stopping = asyncio.Event()
     handler = Server(api, token, stopping)
-    runner = web.ServerRunner(
-        web.Server(handler.handle, access_log=None, handler_cancellation=True), shutdown_timeout=CLOSE_TIMEOUT
-    )
+    loop = asyncio.get_running_loop()
+
+    def make_request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
+
+    server = web.Server(handler.handle, request_factory=make_request, access_log=None, handler_cancellation=True)
+    runner = web.ServerRunner(server, shutdown_timeout=CLOSE_TIMEOUT)
     await runner.setup()
     try:
         site = web.TCPSite(runner, HOST, port, backlog=1024)

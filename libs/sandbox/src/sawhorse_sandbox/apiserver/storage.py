@@ -165,8 +165,9 @@ class Store:
 
     def dependents_of(self, uid: str, kind: Kind) -> list[Stored]:
         """The dependents of one kind, oldest first."""
-        found = (self.get(kind, key) for its_kind, key in self._dependents.get(uid, ()) if its_kind == kind)
-        return [stored for stored in found if stored is not None]
+        namespaces = self.collection(kind).namespaces
+        refs = self._dependents.get(uid, ())
+        return [namespaces[key[0]][key[1]] for its_kind, key in refs if its_kind == kind]
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call `listener` inside every write; it must be quick and must not write."""

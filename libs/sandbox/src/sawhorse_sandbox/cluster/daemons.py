@@ -15,6 +15,7 @@ from sawhorse_sandbox.cluster.filters import HARD_EFFECTS
 from sawhorse_sandbox.cluster.replicas import (
     WRITE,
     controlled,
+    counts_anew,
     create_pod,
     is_over,
     is_terminating,
@@ -51,7 +52,7 @@ class DaemonSets:
         if change.kind == DAEMONSETS.storage:
             return [change.key]
         if change.kind == PODS.storage:
-            return owner_keys(change, DAEMONSETS.kind)
+            return owner_keys(change, DAEMONSETS.kind) if counts_anew(change) else []
         if change.op == "MODIFIED" and change.previous is not None and _same_place(change.previous, change.stored):
             return []
         return [_key(daemon) for daemon in self.api.items(DAEMONSETS)]

@@ -65,8 +65,13 @@ def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def controlled(api: Api, owner: Stored, resource: Resource = PODS) -> list[Stored]:
     """The objects of a kind that `owner` controls, oldest first."""
-    found = api.store.dependents_of(owner.uid, resource.storage)
-    return [stored for stored in found if (controller_of(stored.obj) or {}).get("uid") == owner.uid]
+    uid = owner.uid
+    found = api.store.dependents_of(uid, resource.storage)
+    return [
+        stored
+        for stored in found
+        if any(ref["uid"] == uid and ref.get("controller") for ref in stored.obj["metadata"]["ownerReferences"])
+    ]
 
 
 def owner_keys(change: Change, kind: str) -> set[Key]:
@@ -77,6 +82,16 @@ def owner_keys(change: Change, kind: str) -> set[Key]:
         if owner is not None and owner.get("kind") == kind:
             found.add((change.key[0], str(owner["name"])))
     return found
+
+
+def counts_anew(change: Change) -> bool:
+    """Whether a change of a pod can change what its owner counts; that it was bound, say, does not."""
+    before, after = change.previous, change.stored
+    if change.op != "MODIFIED" or before is None:
+        return True
+    if before.obj["metadata"].get("ownerReferences") != after.obj["metadata"].get("ownerReferences"):
+        return True
+    return (is_active(before), is_ready(before.obj)) != (is_active(after), is_ready(after.obj))
 
 
 def is_terminating(stored: Stored) -> bool:

@@ -50,6 +50,10 @@ class Scheduler:
         self._hopeless: dict[bytes, str] = {}  # messages by shape of pod, for this version
         self._pause = FIRST_PAUSE
         self._next_retry = 0.0
+        self._order: list[Key] = []  # of this round, the next one last
+        self._unsorted = True  # pods or the world changed since the order was set
+        self._retried = False  # whether this round tried again what fitted nowhere before
+        self._found = False  # whether it placed any
 
     def keys(self, change: Change) -> Iterable[Hashable]:
         before = self._version
@@ -63,20 +67,31 @@ class Scheduler:
     def reconcile(self, key: Hashable) -> float | None:
         started = self._monotonic()
         self._mark_gated()
-        fresh = [pod for pod in self._pending.values() if pod.key not in self._tried]
-        retried = [p for p in self._pending.values() if self._tried.get(p.key, self._version) != self._version]
-        waiting = bool(retried) and started < self._next_retry
-        if waiting:
-            retried = []
-        placed = False
-        for pod in sorted([*fresh, *retried], key=lambda p: (-p.priority, p.created, p.key)):
+        if self._unsorted:
+            self._sort(started)
+        while self._order:
             if self._monotonic() - started > SLICE:
                 return 0.0
-            placed = self._try(pod) or placed
-        if retried or placed:
-            self._pause = FIRST_PAUSE if placed else min(2 * self._pause, LONGEST_PAUSE)
+            pod = self._pending.get(self._order.pop())
+            if pod is not None and self._tried.get(pod.key) != self._version:
+                self._retried = self._retried or pod.key in self._tried
+                self._found = self._try(pod) or self._found
+        if self._retried or self._found:
+            self._pause = FIRST_PAUSE if self._found else min(2 * self._pause, LONGEST_PAUSE)
             self._next_retry = self._monotonic() + self._pause
-        return max(self._next_retry - started, 0.0) if waiting else None
+            self._retried = self._found = False
+        return max(self._next_retry - self._monotonic(), 0.0) if self._unsorted else None
+
+    def _sort(self, now: float) -> None:
+        """Set the order of the round. What fitted nowhere before joins in when the pause is over."""
+        may_retry = now >= self._next_retry
+        chosen = [p for p in self._pending.values() if p.key not in self._tried]
+        failed = [p for p in self._pending.values() if self._tried.get(p.key, self._version) != self._version]
+        self._unsorted = bool(failed) and not may_retry
+        if may_retry:
+            chosen += failed
+        chosen.sort(key=lambda p: (-p.priority, p.created, p.key), reverse=True)
+        self._order = [pod.key for pod in chosen]
 
     # What the world looks like.
 
@@ -122,6 +137,7 @@ class Scheduler:
             return False
         self._forget(key)
         self._pending[key] = pod
+        self._unsorted = True
         if pod.nominated:
             self._nominated[key] = pod
         return True
@@ -165,6 +181,7 @@ class Scheduler:
 
     def _world_changed(self) -> None:
         self._version += 1
+        self._unsorted = True
         self._hopeless.clear()
 
     # One pod.

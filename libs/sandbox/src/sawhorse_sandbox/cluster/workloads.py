@@ -15,6 +15,7 @@ from sawhorse_sandbox.cluster.replicas import (
     WRITE,
     controlled,
     controller_of,
+    counts_anew,
     create_pod,
     is_active,
     is_over,
@@ -42,25 +43,24 @@ class ReplicaSets:
     kinds = (REPLICASETS.storage, PODS.storage)
 
     def keys(self, change: Change) -> Iterable[Hashable]:
-        return [change.key] if change.kind == REPLICASETS.storage else owner_keys(change, REPLICASETS.kind)
+        if change.kind == REPLICASETS.storage:
+            return [change.key]
+        return owner_keys(change, REPLICASETS.kind) if counts_anew(change) else []
 
     def reconcile(self, key: Hashable) -> float | None:
         found = self.api.store.get(REPLICASETS.storage, cast(Key, key))
         if found is None:
             return None
-        pods = controlled(self.api, found)
-        active = [pod for pod in pods if is_active(pod)]
+        active = [pod for pod in controlled(self.api, found) if is_active(pod)]
         missing = int(found.obj["spec"]["replicas"]) - len(active)
         if is_terminating(found):
             missing = 0
         for _ in range(min(missing, BURST)):
             create_pod(self.api, found, pod_from_template(found, REPLICASETS))
-        for pod in sorted(active, key=_deletion_order)[: min(max(-missing, 0), BURST)]:
-            self.api.delete(target_of(PODS, pod), DeleteOptions(uid=pod.uid))
-        if missing:
-            again = 0.0 if abs(missing) > BURST else None
-            return again if again is not None else self._count(found)
-        return self._count(found)
+        if missing < 0:
+            for pod in sorted(active, key=_deletion_order)[: min(-missing, BURST)]:
+                self.api.delete(target_of(PODS, pod), DeleteOptions(uid=pod.uid))
+        return 0.0 if abs(missing) > BURST else self._count(found)
 
     def _count(self, found: Stored) -> float | None:
         """Write the status; returns when a ready pod becomes an available one."""
