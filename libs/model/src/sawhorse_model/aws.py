@@ -55,8 +55,8 @@ RESERVATION_INTERRUPTIBLE = f"{GROUP}/capacity-reservation-interruptible"
 PLACEMENT_GROUP_ID = f"{GROUP}/placement-group-id"
 PLACEMENT_GROUP_PARTITION = f"{GROUP}/placement-group-partition"
 
-# What the catalogue defines: a NodePool need not name these for pods to ask for them.
-WELL_KNOWN: frozenset[str] = labels.WELL_KNOWN | frozenset(
+# AWS's own labels of instance types; one that a type lacks is DoesNotExist.
+OWN_LABELS: frozenset[str] = frozenset(
     {
         ZONE_ID, CATEGORY, FAMILY, GENERATION, SIZE, INSTANCE_CPU, INSTANCE_CPU_MANUFACTURER, INSTANCE_CPU_SPEED,
         INSTANCE_MEMORY, INSTANCE_EBS_BANDWIDTH, INSTANCE_NETWORK_BANDWIDTH, INSTANCE_FLEX, INSTANCE_LOCAL_NVME,
@@ -65,6 +65,8 @@ WELL_KNOWN: frozenset[str] = labels.WELL_KNOWN | frozenset(
         RESERVATION_INTERRUPTIBLE, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION,
     },
 )  # fmt: skip
+# What the catalogue defines: a NodePool need not name these for pods to ask for them.
+WELL_KNOWN: frozenset[str] = labels.WELL_KNOWN | OWN_LABELS
 
 NVIDIA_GPU = "nvidia.com/gpu"
 AMD_GPU = "amd.com/gpu"

@@ -6,11 +6,8 @@ whose types serve only pods that ask for one.
 
 from sawhorse_catalog.aws.offerings import Unavailable, withhold
 from sawhorse_catalog.aws.resolve import Resolution, ResolveSettings, resolve
-from sawhorse_model.aws import AMD_GPU, GAUDI, NEURON, NEURON_CORE, NVIDIA_GPU
-from sawhorse_model.aws import WELL_KNOWN as _OF_AWS
-from sawhorse_model.labels import WELL_KNOWN as _OF_ALL
+from sawhorse_model.aws import AMD_GPU, GAUDI, NEURON, NEURON_CORE, NVIDIA_GPU, WELL_KNOWN
 
-WELL_KNOWN: frozenset[str] = _OF_ALL | _OF_AWS
 EXOTIC: frozenset[str] = frozenset({NVIDIA_GPU, AMD_GPU, GAUDI, NEURON, NEURON_CORE})
 
 __all__ = ["EXOTIC", "WELL_KNOWN", "Resolution", "ResolveSettings", "Unavailable", "resolve", "withhold"]

@@ -30,7 +30,7 @@ def _allowed(key: str, *values: str) -> Requirement:
 # The facts that every catalogue answers for: absent means that the type has no such thing.
 ABSENT: Mapping[str, Requirement] = {
     key: requirement_in(key, ())
-    for key in sorted((aws.WELL_KNOWN | {labels.ARCH, labels.WINDOWS_BUILD}) - {aws.ZONE_ID})
+    for key in sorted((aws.OWN_LABELS | {labels.ARCH, labels.WINDOWS_BUILD}) - {aws.ZONE_ID})
 }
 
 
