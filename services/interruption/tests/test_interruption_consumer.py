@@ -120,6 +120,22 @@ async def test_more_than_may_wait_here_is_left_to_the_queue(
     assert all(world.is_done(f"n-{n}") for n in range(10))
 
 
+async def test_where_room_is_short_the_older_warnings_wait_here_and_the_younger_in_the_queue(
+    world: Any, warning: Callable[..., str], limits: Callable[..., Any]
+) -> None:
+    for number in range(6):
+        world.queue.put(warning(f"i-{number}", id=f"e-{number}", time=world.clock.now() - timedelta(seconds=number)))
+    replica = world.replica(limits=limits(parked=2))
+
+    async with world.running(replica, drain=False):
+        await asyncio.sleep(20)
+        for number in (4, 5):
+            world.node(f"n-{number}", instance_id=f"i-{number}")
+        await world.settle(lambda: len(world.queue.deleted) == 2, within=8)
+
+    assert sorted(world.queue.deleted) == ["m5", "m6"]
+
+
 async def test_of_messages_in_hand_the_oldest_warning_is_handled_first(
     world: Any, warning: Callable[..., str], limits: Callable[..., Any]
 ) -> None:

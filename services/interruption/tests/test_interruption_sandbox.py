@@ -17,10 +17,13 @@ import pytest_asyncio
 import yaml
 
 from sawhorse_cloud_aws import connect_queue
+from sawhorse_interruption.main import Intake
+from sawhorse_interruption.settings import Settings
 from sawhorse_kube.client import KubeClient, connect_kube
 from sawhorse_kube.kinds import NODE, NODECLAIM, POD, raw_kind
 from sawhorse_proto.interruption.v1 import interruption_pb2 as pb
 from sawhorse_proto.interruption.v1 import interruption_pb2_grpc as pb_grpc
+from sawhorse_runtime.health import Readiness
 from sawhorse_runtime.rpc import call, channel
 from sawhorse_sandbox.apiserver import EmbeddedKube, start_embedded_kube
 from sawhorse_sandbox.aws import AwsSandbox, SeededAccount, seed_account, start_aws
@@ -250,6 +253,44 @@ async def test_without_redis_a_warning_is_acted_upon_all_the_same(sandbox: Sandb
             await until(lambda: is_doomed(kube, name), seconds=30)
 
         assert not (nobody / "ready.json").exists()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_queue_that_is_made_later_is_found_and_told_as_missing_until_then(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in sandbox.aws.environment.items():
+        monkeypatch.setenv(key, value)
+    argv = ["--cluster-name=later", "--interruption-queue=later", f"--aws-region={sandbox.aws.region}"]
+    settings = Settings.load(
+        [*argv, f"--aws-endpoint-url={sandbox.aws.endpoint_url}"], {}, prog="interruption", description=""
+    )
+    consumed: list[Any] = []
+
+    class Consuming:
+        def __init__(self, queue: Any) -> None:
+            consumed.append(queue)
+
+        async def run(self, stop: asyncio.Event) -> None:
+            await stop.wait()
+
+    readiness, stop = Readiness(["queue"]), asyncio.Event()
+    intake = Intake(settings, Consuming, readiness)  # type: ignore[arg-type]  # the part of Consumer that it uses
+
+    async def told_missing() -> bool:
+        return "later" in readiness.missing().get("queue", "")
+
+    async def ready() -> bool:
+        return readiness.is_ready
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(intake.run(stop))
+        await until(told_missing)
+        await seed_account(sandbox.aws.endpoint_url, "later", sandbox.aws.region)
+        await until(ready, seconds=30)
+        stop.set()
+
+    assert len(consumed) == 1
 
 
 async def test_wrong_settings_are_listed_in_one_line_each() -> None:

@@ -14,9 +14,10 @@ from sawhorse_cloud_aws import connect_queue
 from sawhorse_sandbox.aws import AwsSandbox, seed_account, start_aws
 from sawhorse_testing.queue import FakeQueue
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Both kinds: a shared suite waits in real time, too long for the fast gate.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.integration]
 
-KINDS = ["fake", pytest.param("sqs", marks=pytest.mark.integration)]
+KINDS = ["fake", "sqs"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -255,13 +255,25 @@ class Consumer:
             self._forget(held)
         elif self._stopping:
             await self._hand_back([held])
-        elif len(self._parked) >= self._limits.parked:
-            log.warning("too many messages wait, left to the queue", why=wait.why)
-            await self._hand_back([held], seconds=max(1, round(pause)))
+        elif (left := self._least_urgent(held)) is not None:
+            log.warning("too many messages wait, one left to the queue", left=left.message.id, why=wait.why)
+            # Hidden for long: a message that is received too often ends in the dead-letter queue.
+            await self._hand_back([left], seconds=int(self._limits.visibility.total_seconds()))
+            if left is not held:
+                self._park_for(held, pause)
         else:
             log.debug("message parked", why=wait.why, retry_seconds=round(pause, 1))
-            loop = asyncio.get_running_loop()
-            self._parked[held.message.id] = loop.call_later(pause, self._unpark, held)
+            self._park_for(held, pause)
+
+    def _least_urgent(self, held: Held) -> Held | None:
+        """Of the parked messages and this one the last in order, when there is no room for all; else None."""
+        if len(self._parked) < self._limits.parked:
+            return None
+        return max((*(self._held[id] for id in self._parked), held), key=lambda each: each.order)
+
+    def _park_for(self, held: Held, pause: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._parked[held.message.id] = loop.call_later(pause, self._unpark, held)
 
     def _unpark(self, held: Held) -> None:
         if self._parked.pop(held.message.id, None) is not None and not self._stopping:
