@@ -1,11 +1,13 @@
-"""Fixtures: a real Redis for the session, and a state of its own for each test."""
+"""Fixtures: a real Redis, a state of its own for each test, and the real control plane where it is."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+from sawhorse_sandbox.controlplane import ControlPlane, start_control_plane
 from sawhorse_state.connection import State
+from sawhorse_testing.clusters import assets_or_skip, prepare_cluster
 from sawhorse_testing.state import a_redis, a_state
 
 
@@ -19,3 +21,10 @@ async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
 async def state(redis_url: str) -> AsyncIterator[State]:
     async with a_state(redis_url) as made:
         yield made
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def real_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    async with await start_control_plane(tmp_path_factory.mktemp("kube"), assets_or_skip()) as plane:
+        await prepare_cluster(plane.kubeconfig)
+        yield plane
