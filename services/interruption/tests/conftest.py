@@ -242,7 +242,7 @@ class World:
     async def kubelets(self) -> None:
         """End pods as kubelets do: when their containers have stopped, or at the end of their grace."""
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             now = self.clock.monotonic()
             for key in self.kube.names(POD):
                 namespace, name = key.split("/")
@@ -370,7 +370,7 @@ class World:
         """
         async with asyncio.timeout(within):
             while not condition():  # noqa: ASYNC110  in virtual time, over state that tells nobody of its changes
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.1)
         return self.clock.monotonic()
 
 
