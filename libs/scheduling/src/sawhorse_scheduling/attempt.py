@@ -164,27 +164,43 @@ class Attempter:
         return self.problem.can_open(members, self._extra(members, combo)) is not None
 
     def _pack(self, attempt: Attempt, demands: list[Demand]) -> None:
-        problem = self.problem
-        for weight in problem.tiers():
-            items = self._items(demands, weight)
-            if items:
-                tier = [pool for pool in problem.pools if pool.weight == weight]
-                strict = problem.snapshot.options.min_values_strict
-                attempt.patterns += Packer(tier, items, problem.rules.limits, strict=strict).pack()
+        """Open new nodes. Pods pinned to a domain only for others' rules go anywhere rather than nowhere."""
+        topology = self.problem.topology
+        self._open(attempt, demands)
+        unpinned = [
+            Demand(d.members, topology.forbidden[d.members], d.count)
+            for d in demands
+            if d.count
+            and d.extra != topology.forbidden[d.members]
+            and not any(u.hard for u in topology.uses[d.members])
+        ]
+        if unpinned:
+            self._open(attempt, unpinned)
         for pattern in attempt.patterns:
             for load in pattern.loads:
                 for index, number in load.items():
                     attempt.placed[index] = attempt.placed.get(index, 0) + number
 
-    def _items(self, demands: list[Demand], weight: int) -> list[Item]:
-        """Merge what is alike to the packer. Empty demands (served by an earlier tier) drop out."""
+    def _open(self, attempt: Attempt, demands: list[Demand]) -> None:
+        problem = self.problem
+        strict = problem.snapshot.options.min_values_strict
+        for weight in problem.tiers():
+            tier = [pool for pool in problem.pools if pool.weight == weight]
+            stage = 0
+            while items := self._items(demands, weight, stage):
+                attempt.patterns += Packer(tier, items, problem.rules.limits, strict=strict).pack()
+                stage += 1
+
+    def _items(self, demands: list[Demand], weight: int, stage: int) -> list[Item]:
+        """Merge what is alike to the packer. Demands that are served already drop out."""
         problem = self.problem
         items: dict[tuple[object, ...], Item] = {}
         for demand in demands:
             members = problem.classes[demand.members]
-            options = problem.options(members, demand.extra).get(weight)
-            if not demand.count or not options:
+            stages = problem.options(members, demand.extra).get(weight, [])
+            if not demand.count or stage >= len(stages):
                 continue
+            options = stages[stage]
             requests: IntArray = problem.requests[members.index]
             owns: BoolArray = problem.rules.owns[members.index]
             matches: BoolArray = problem.rules.matches[members.index]
@@ -197,6 +213,6 @@ class Attempter:
                 members.exotic,
                 tuple((index, option.fit.requirements) for index, option in options.items()),
             )
-            item = items.setdefault(key, Item(requests, options, owns, matches, ports))
+            item = items.setdefault(key, Item(requests, options, owns, matches, ports, members.exotic))
             item.demands.append(demand)
         return list(items.values())

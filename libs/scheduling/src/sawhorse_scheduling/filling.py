@@ -34,6 +34,7 @@ class Item:
     owns: BoolArray
     matches: BoolArray
     ports: tuple[HostPort, ...]
+    exotic: bool = False  # asks for an accelerator
     demands: list[Demand] = field(default_factory=list)
 
     @property

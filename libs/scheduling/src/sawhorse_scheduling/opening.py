@@ -117,9 +117,9 @@ class Packer:
         return result
 
     def pack(self) -> list[Pattern]:
-        """Place as much as limits allow: what is special first, then what costs most."""
-        special = [any(len(o.fit.custom) for o in item.options.values()) for item in self.items]
-        order = sorted(range(len(self.items)), key=lambda i: (not special[i], -self.columns.value[i], i))
+        """Place as much as limits allow: what opens nodes that others may fill first, then what costs most."""
+        special = [(any(len(o.fit.custom) for o in item.options.values()), item.exotic) for item in self.items]
+        order = sorted(range(len(self.items)), key=lambda i: (special[i], self.columns.value[i], -i), reverse=True)
         patterns: list[Pattern] = []
         for seed in order:
             while self.columns.remaining[seed] > 0:

@@ -45,18 +45,18 @@ class Problem:
     topology: Topology
     pools: tuple[PoolTable, ...]  # by weight descending, then name
     initial: tuple[IntArray, ...]  # per pool: what limits leave before planning
-    _options: dict[tuple[int, Requirements], dict[int, dict[int, Option]]] = field(default_factory=dict)
+    _options: dict[tuple[int, Requirements], dict[int, list[dict[int, Option]]]] = field(default_factory=dict)
     _single: dict[tuple[int, int, Requirements], Option | None] = field(default_factory=dict)
 
     def tiers(self) -> tuple[int, ...]:
         """The pools' weights, highest first."""
         return tuple(dict.fromkeys(pool.weight for pool in self.pools))
 
-    def options(self, members: PodClass, extra: Requirements) -> dict[int, dict[int, Option]]:
+    def options(self, members: PodClass, extra: Requirements) -> dict[int, list[dict[int, Option]]]:
         """Per tier (weight), the pools that can make a node for one pod of the class, `extra` required as well.
 
-        Within a tier only pools that serve the most wishes are kept: first those without an untolerated
-        PreferNoSchedule taint, then those that serve the highest level of preferences.
+        Each tier is a list of stages: pools in the first serve the most wishes, the next are for pods that found no
+        place there. Pools without an untolerated PreferNoSchedule taint come first, then higher levels of preference.
         """
         key = (members.index, extra)
         if key not in self._options:
@@ -65,9 +65,8 @@ class Problem:
             }
         return self._options[key]
 
-    def _tier(self, members: PodClass, extra: Requirements, weight: int) -> dict[int, Option]:
-        best: tuple[int, int] | None = None
-        kept: dict[int, Option] = {}
+    def _tier(self, members: PodClass, extra: Requirements, weight: int) -> list[dict[int, Option]]:
+        stages: dict[tuple[int, int], dict[int, Option]] = {}
         tolerations = members.pod.spec.tolerations
         for pool in self.pools:
             if pool.weight != weight or untolerated(pool.taints, tolerations) is not None:
@@ -75,14 +74,9 @@ class Problem:
             soft = int(untolerated(pool.taints, tolerations, prefer_counts=True) is not None)
             for level, choices in enumerate(members.levels):
                 found = [o for w in choices if (o := self.single(members, pool, w.intersection(extra))) is not None]
-                if not found:
-                    continue
-                if best is None or (soft, level) < best:
-                    best, kept = (soft, level), {}
-                if (soft, level) == best:
-                    kept[pool.index] = min(found, key=lambda o: o.cost)
-                break
-        return kept
+                if found:
+                    stages.setdefault((soft, level), {})[pool.index] = min(found, key=lambda o: o.cost)
+        return [stages[key] for key in sorted(stages)]
 
     def single(self, members: PodClass, pool: PoolTable, wants: Requirements) -> Option | None:
         """How the pool serves one pod of the class under these requirements; None when it cannot."""
@@ -113,8 +107,9 @@ class Problem:
         """The least cost of one pod on a new node, limits as they stand at the start; None when there is none."""
         costs = [
             option.cost
-            for tier in self.options(members, extra).values()
-            for option in tier.values()
+            for stages in self.options(members, extra).values()
+            for stage in stages
+            for option in stage.values()
             if (any_along(option.opens, 1) & self._within_initial(option.pool)).any()
         ]
         return min(costs, default=None)

@@ -51,16 +51,21 @@ def solve(snapshot: Snapshot) -> Plan:
 
 
 def _attempt(problem: Problem, attempter: Attempter) -> tuple[Attempt, int]:
-    """Attempt until spread holds; in the end take back what breaks it."""
+    """Attempt until spread holds, each time with no more pods of a spread class than found a place before.
+
+    From the middle on, what breaks a constraint is taken back first, so that the next attempt asks for what is known
+    to be possible; the last attempt stands as trimmed.
+    """
     caps: dict[int, int] = {}
     for number in range(ATTEMPTS):
         attempt = attempter.run(caps, evenly=number > 0)
         if next(excesses(problem, attempter, attempt), None) is None:
             return attempt, number + 1
+        if number >= ATTEMPTS // 2:
+            trim(problem, attempter, attempt)
         for members in problem.classes:
             if any(use.hard for use in problem.topology.uses[members.index]):
                 caps[members.index] = attempt.placed.get(members.index, 0)
-    trim(problem, attempter, attempt)
     return attempt, ATTEMPTS
 
 

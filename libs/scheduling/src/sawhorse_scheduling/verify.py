@@ -7,9 +7,11 @@ too. So the final state is checked, and pods that are too many in a domain are t
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sawhorse_scheduling.arrays import any_along
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.existing import KnownLabels
+from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.problem import Problem
 from sawhorse_scheduling.topology import SpreadGroup, SpreadUse, least_count
 
@@ -113,9 +115,36 @@ def _pattern_domain(problem: Problem, rule: SpreadGroup, pool: int, labels: dict
 
 def trim(problem: Problem, attempter: Attempter, attempt: Attempt) -> None:
     """Take pods back until every hard constraint holds; it ends because an empty plan breaks none."""
-    while found := list(excesses(problem, attempter, attempt)):
-        for excess in found[:1]:
-            _take_back(problem, attempt, excess)
+    while True:
+        found = next(excesses(problem, attempter, attempt), None)
+        if found is not None:
+            _take_back(problem, attempt, found)
+        elif not _close_unasked(problem, attempt):
+            return
+
+
+def _close_unasked(problem: Problem, attempt: Attempt) -> bool:
+    """Give up accelerator nodes whose pods that asked for the accelerator were taken back; return whether any was."""
+    closed = False
+    for pattern in attempt.patterns:
+        pool = problem.pools[pattern.pool]
+        if not pool.exotic[any_along(pattern.allow, 1)].any() or not _has_plain(problem, pattern):
+            continue
+        for load in pattern.loads:
+            if not any(problem.classes[index].exotic for index in load):
+                for index, number in load.items():
+                    attempt.placed[index] -= number
+                load.clear()
+                closed = True
+        pattern.loads = [load for load in pattern.loads if load]
+    return closed
+
+
+def _has_plain(problem: Problem, pattern: Pattern) -> bool:
+    """Whether the requirements alone would also allow a type without accelerator."""
+    pool = problem.pools[pattern.pool]
+    fit = pool.fit(pattern.requirements)
+    return fit is not None and bool((any_along(fit.allow, 1) & ~pool.exotic).any())
 
 
 def _take_back(problem: Problem, attempt: Attempt, excess: Excess) -> None:

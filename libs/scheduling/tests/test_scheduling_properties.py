@@ -1,0 +1,206 @@
+"""Any small cluster: the plan passes the independent checker, and the order of the input changes nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from sawhorse_model.pod import HostPort
+from sawhorse_model.taints import Taint, Toleration
+from sawhorse_scheduling.plan import Plan
+from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Snapshot, SolveOptions
+from sawhorse_scheduling.solve import solve
+from sawhorse_testing.builders import (
+    ZONES,
+    a_daemonset,
+    a_group,
+    a_node,
+    a_pod,
+    a_pool,
+    a_spread,
+    a_term,
+    a_type,
+    a_wish,
+    an_expression,
+    bound,
+    keep_apart,
+    resources,
+)
+from sawhorse_testing.checker import check_plan
+
+GPU = "nvidia.com/gpu"
+APPS = ("web", "db", "job")
+TAINT = Taint("team", "NoSchedule", "ml")
+SOFT = Taint("slow", "PreferNoSchedule")
+OPTIONS = SolveOptions(well_known=WELL_KNOWN, exotic=frozenset({GPU}))
+
+TYPES = (
+    a_type("small", "2", "4Gi", price=0.10, spot=0.04),
+    a_type("large", "8", "16Gi", price=0.38, spot=0.17, unavailable=[(ZONES[0], "spot")]),
+    a_type("fat", "4", "32Gi", price=0.30, zones=ZONES[:2]),
+    a_type("arm", "4", "8Gi", price=0.15, spot=0.06, arch="arm64"),
+    a_type("gpu", "8", "32Gi", price=0.05, zones=ZONES[:1], gpu=1),
+)
+
+expressions = st.sampled_from(
+    (
+        an_expression(ARCH, "In", "amd64"),
+        an_expression(ARCH, "In", "arm64"),
+        an_expression(ARCH, "NotIn", "arm64"),
+        an_expression(ZONE, "In", ZONES[0], ZONES[1]),
+        an_expression(ZONE, "NotIn", ZONES[1]),
+        an_expression(CAPACITY_TYPE, "In", "spot"),
+        an_expression(INSTANCE_TYPE, "NotIn", "small"),
+        an_expression("team", "In", "a"),
+        an_expression("team", "In", "b"),
+        an_expression("team", "NotIn", "a"),
+        an_expression("tier", "DoesNotExist"),
+        an_expression("unknown", "Exists"),
+    )
+)
+terms = st.lists(expressions, min_size=1, max_size=2).map(lambda found: a_term(*found))
+spreads = st.builds(
+    a_spread,
+    st.sampled_from((ZONE, ZONE, HOSTNAME, CAPACITY_TYPE)),
+    app=st.sampled_from(APPS),
+    max_skew=st.integers(1, 2),
+    when_unsatisfiable=st.sampled_from(("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")),
+    node_affinity_policy=st.sampled_from(("Honor", "Ignore")),
+    node_taints_policy=st.sampled_from(("Honor", "Ignore")),
+    min_domains=st.sampled_from((None, 2)),
+)
+sometimes = st.integers(0, 3).map(lambda n: n == 0)
+
+
+@st.composite
+def spec_fields(draw: st.DrawFn) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "cpu": draw(st.sampled_from(("100m", "700m", "1500m", "3"))),
+        "memory": draw(st.sampled_from(("128Mi", "2Gi", "12Gi"))),
+    }
+    if draw(sometimes):
+        fields["required_terms"] = tuple(draw(st.lists(terms, min_size=1, max_size=2)))
+    if draw(sometimes):
+        fields["preferred_terms"] = (a_wish(10, draw(expressions)),)
+    if draw(sometimes):
+        fields["tolerations"] = (Toleration("team", "Exists"),)
+    if draw(sometimes):
+        fields["spread"] = tuple(draw(st.lists(spreads, min_size=1, max_size=2)))
+    if draw(sometimes):
+        fields["anti_affinity"] = (keep_apart(app=draw(st.sampled_from(APPS))),)
+    if draw(sometimes):
+        fields["host_ports"] = (HostPort(8080),)
+    if draw(sometimes):
+        fields["more"] = {GPU: 1}
+    return fields
+
+
+@st.composite
+def groups(draw: st.DrawFn, name: str) -> PodGroup:
+    labels = {"app": draw(st.sampled_from(APPS))}
+    return a_group(name, draw(st.integers(1, 9)), labels=labels, **draw(spec_fields()))
+
+
+@st.composite
+def pools(draw: st.DrawFn, name: str) -> Pool:
+    kinds = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=5, unique_by=lambda t: t.name))
+    limits = draw(
+        st.sampled_from(({}, {}, resources(cpu="8"), {"nodes": 2}, resources(cpu="20", memory="40Gi"))),
+    )
+    requirements = [an_expression("team", "In", "a", "b")] if draw(sometimes) else []
+    if draw(sometimes):
+        requirements.append(replace(an_expression(INSTANCE_TYPE, "Exists"), min_values=2))
+    return a_pool(
+        kinds,
+        name,
+        usage=resources(cpu="4") | {"nodes": 1} if limits and draw(sometimes) else {},
+        limits=limits,
+        weight=draw(st.sampled_from((0, 0, 10))),
+        taints=draw(st.sampled_from(((), (), (TAINT,), (SOFT,)))),
+        requirements=requirements,
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> ExistingNode:
+    running = []
+    for number in range(draw(st.integers(0, 2))):
+        fields: dict[str, Any] = {"cpu": "500m"}
+        if draw(sometimes):
+            key = draw(st.sampled_from((HOSTNAME, ZONE)))
+            fields["anti_affinity"] = (keep_apart(key, app=draw(st.sampled_from(APPS))),)
+        if draw(sometimes):
+            fields["host_ports"] = (HostPort(8080),)
+        labels = {"app": draw(st.sampled_from(APPS))}
+        running.append(bound(a_pod(f"{name}-{number}", labels=labels, **fields), name))
+    return a_node(
+        name,
+        draw(st.sampled_from(("2", "4"))),
+        zone=draw(st.sampled_from(ZONES)),
+        pods=running,
+        taints=draw(st.sampled_from(((), (), (TAINT,), (SOFT,)))),
+        initialized=draw(st.booleans()),
+        labels={"team": "a"} if draw(sometimes) else {},
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    daemons = []
+    if draw(sometimes):
+        daemons.append(a_daemonset(cpu="300m"))
+    if draw(sometimes):
+        arm = a_term(an_expression(ARCH, "In", "arm64"))
+        daemons.append(a_daemonset("arm-agent", cpu="1", required_terms=(arm,), host_ports=(HostPort(8080),)))
+    return Snapshot(
+        pods=tuple(draw(groups(f"g{i}")) for i in range(draw(st.integers(1, 5)))),
+        nodes=tuple(draw(nodes(f"n{i}")) for i in range(draw(st.integers(0, 3)))),
+        pools=tuple(draw(pools(f"p{i}")) for i in range(draw(st.integers(1, 3)))),
+        daemons=tuple(daemons),
+        options=OPTIONS,
+    )
+
+
+def summary(plan: Plan) -> tuple[Any, ...]:
+    """What must not depend on the order of the input."""
+    return (
+        round(plan.price_per_hour, 9),
+        sorted((n.nodepool, n.instance_types, n.zone, len(n.pods)) for n in plan.new_nodes),
+        sorted((n.name, len(n.pods)) for n in plan.existing_nodes),
+        sum(len(u.pods) for u in plan.unschedulable),
+    )
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(snapshots())
+def test_a_plan_passes_the_independent_checker(snapshot: Snapshot) -> None:
+    plan = solve(snapshot)
+
+    assert check_plan(snapshot, plan) == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_the_order_of_the_input_changes_nothing(snapshot: Snapshot, random: Any) -> None:
+    def shuffled(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        order = list(items)
+        random.shuffle(order)
+        return tuple(order)
+
+    other = replace(
+        snapshot,
+        pods=shuffled(snapshot.pods),
+        nodes=shuffled(snapshot.nodes),
+        pools=tuple(replace(p, instance_types=shuffled(p.instance_types)) for p in shuffled(snapshot.pools)),
+        daemons=shuffled(snapshot.daemons),
+    )
+
+    assert summary(solve(other)) == summary(solve(snapshot))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(snapshots())
+def test_equal_input_gives_an_equal_plan(snapshot: Snapshot) -> None:
+    assert solve(snapshot) == solve(snapshot)

@@ -1,0 +1,482 @@
+"""A slow, plain re-check of a plan, pod by pod. It shares the model's types with the planner, and no code.
+
+`check_plan` returns one line per broken rule; an empty list means that the plan can be carried out: every pod is
+placed once or reported once, and wherever a node may be launched (any of its types, in any zone that it allows), its
+pods may run there together. Spread is judged on the final state.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from sawhorse_model.cluster import DaemonSet
+from sawhorse_model.instances import InstanceType, Offering
+from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, REGISTERED, ZONE, normalize
+from sawhorse_model.pod import Pod, PodAffinityTerm, PodSpec, TopologySpread
+from sawhorse_model.requirements import RequirementSpec
+from sawhorse_model.taints import Taint
+from sawhorse_scheduling.plan import Plan, PlannedNode
+from sawhorse_scheduling.snapshot import Pool, Snapshot
+from sawhorse_testing.checker_labels import (
+    Labels,
+    choices,
+    daemon_tolerations,
+    existing_outcomes,
+    holds,
+    is_one,
+    kept_off,
+    keys_read,
+    offered,
+    own_selector,
+    pool_labels,
+    ports_clash,
+    selects,
+    serves,
+    total_requests,
+    type_labels,
+)
+
+
+@dataclass(slots=True)
+class Host:
+    """A node of the final state. `outcomes` are the label sets that it may end up with."""
+
+    name: str
+    outcomes: tuple[Labels, ...]
+    taints: tuple[Taint, ...]
+    bound: tuple[Pod, ...] = ()
+    placed: list[Pod] = field(default_factory=list)
+
+    def value(self, key: str) -> str | None:
+        """A label's value when it is certain, HOSTNAME included."""
+        if key == HOSTNAME:
+            return self.name
+        values = {outcome.get(key) for outcome in self.outcomes}
+        return values.pop() if len(values) == 1 else None
+
+
+def check_plan(snapshot: Snapshot, plan: Plan, *, types_per_node: int = 1000) -> list[str]:
+    """Check a plan against its snapshot; `types_per_node` bounds how many listed types are looked at, ends first."""
+    return list(_Check(snapshot, plan, types_per_node).run())
+
+
+class _Check:
+    def __init__(self, snapshot: Snapshot, plan: Plan, types_per_node: int) -> None:
+        self.snapshot = snapshot
+        self.plan = plan
+        self.most = types_per_node
+        self.pools = {pool.nodepool.meta.name: pool for pool in snapshot.pools}
+        self.pods = {name: group.pod for group in snapshot.pods for name in group.names}
+        self.keys = keys_read(snapshot)
+        self.outcome_cache: dict[object, tuple[Labels, ...]] = {}
+        self.count_cache: dict[object, Counter[str]] = {}
+        self.hosts: list[Host] = []
+
+    def run(self) -> Iterator[str]:
+        yield from self.each_pod_once()
+        yield from self.existing_nodes()
+        for node in self.plan.new_nodes:
+            yield from self.new_node(node)
+        yield from self.limits()
+        for host in self.hosts:
+            yield from self.host(host)
+        yield from self.spreads()
+        yield from self.apart()
+        yield from self.left_over()
+
+    def each_pod_once(self) -> Iterator[str]:
+        seen: Counter[str] = Counter()
+        for node in self.plan.new_nodes:
+            seen.update(node.pods)
+        for filled in self.plan.existing_nodes:
+            seen.update(filled.pods)
+        for entry in self.plan.unschedulable:
+            seen.update(entry.pods)
+            if not entry.reasons or not all(r.code and r.message for r in entry.reasons):
+                yield f"{entry.pods[0]}: reported without a reason"
+        yield from (f"{name}: placed or reported {count} times" for name, count in seen.items() if count > 1)
+        yield from (f"{name}: not in the snapshot" for name in seen if name not in self.pods)
+        yield from (f"{name}: neither placed nor reported" for name in self.pods if name not in seen)
+
+    def existing_nodes(self) -> Iterator[str]:
+        filled = {f.name: f for f in self.plan.existing_nodes}
+        for node in self.snapshot.nodes:
+            host = Host(node.name, existing_outcomes(node), node.taints, node.pods)
+            self.hosts.append(host)
+            entry = filled.pop(node.name, None)
+            if entry is None:
+                continue
+            host.placed = [self.pods[name] for name in entry.pods if name in self.pods]
+            taken = total_requests([*(p.spec for p in node.pods), *(p.spec for p in host.placed)])
+            coming = total_requests([d.template.spec for d in self.snapshot.daemons if _runs_on_node(d, host)])
+            there = total_requests([p.spec for p in node.pods if p.is_daemon])
+            for name in {*taken, *coming, *node.reserved}:
+                more = max(0, coming.get(name, 0) - there.get(name, 0)) + node.reserved.get(name, 0)
+                if taken.get(name, 0) + more > node.allocatable.get(name, 0):
+                    yield f"{node.name}: {name} is over-committed"
+        yield from (f"{name}: no such node in the snapshot" for name in filled)
+
+    def new_node(self, node: PlannedNode) -> Iterator[str]:
+        pool = self.pools.get(node.nodepool)
+        if pool is None:
+            yield f"{node.name}: no pool {node.nodepool}"
+            return
+        placed = [self.pods[name] for name in node.pods if name in self.pods]
+        types = {t.name: t for t in pool.instance_types}
+        listed = [types[name] for name in node.instance_types if name in types]
+        if len(listed) != len(node.instance_types) or not listed:
+            yield f"{node.name}: lists types that the pool does not have"
+            return
+        offers = {t.name: [o for o in t.offerings if offered(o, node)] for t in listed}
+        yield from (
+            f"{node.name}: {name} has no offering that it allows" for name, found in offers.items() if not found
+        )
+        if not all(offers.values()):
+            return
+        yield from self.prices(node, listed, offers)
+        self.hosts.append(
+            Host(node.name, self.outcomes(node, pool, listed, offers), pool.nodepool.template.taints, (), placed),
+        )
+        asked = total_requests([pod.spec for pod in placed])
+        if dict(node.requests) != {k: v for k, v in asked.items() if v}:
+            yield f"{node.name}: requests are not the sum of its pods'"
+        for kind in self.some(listed):
+            yield from self.type_holds(node, pool, kind, asked, placed)
+        yield from self.accelerators(node, pool, listed, placed)
+        yield from self.min_values(node, pool, listed, offers)
+
+    def some(self, types: list[InstanceType]) -> list[InstanceType]:
+        return types if len(types) <= self.most else [*types[: self.most - 1], types[-1]]
+
+    def type_holds(
+        self, node: PlannedNode, pool: Pool, kind: InstanceType, asked: Mapping[str, int], placed: list[Pod]
+    ) -> Iterator[str]:
+        daemons = [d for d in self.snapshot.daemons if self.runs_on_type(d, pool, kind)]
+        own = total_requests([d.template.spec for d in daemons])
+        for name in {*asked, *own}:
+            if asked.get(name, 0) + own.get(name, 0) > kind.allocatable.get(name, 0):
+                yield f"{node.name}: {kind.name} has too little {name}"
+        ports = [port for d in daemons for port in d.template.spec.host_ports]
+        if any(ports_clash(pod.spec.host_ports, ports) for pod in placed):
+            yield f"{node.name}: a daemon on {kind.name} holds a host port of its pods"
+        for spec in pool.nodepool.template.requirements:
+            own_values = kind.requirements.get(normalize(spec.key))
+            if normalize(spec.key) in (ZONE, CAPACITY_TYPE) or own_values is None:
+                continue
+            values: list[str | None] = [*own_values.values] or [None]
+            if not any(holds(spec, value) for value in values):
+                yield f"{node.name}: {kind.name} breaks the pool's requirement on {spec.key}"
+
+    def prices(
+        self, node: PlannedNode, listed: list[InstanceType], offers: Mapping[str, list[Offering]]
+    ) -> Iterator[str]:
+        least = [min(o.price for o in offers[t.name]) for t in listed]
+        if least != sorted(least):
+            yield f"{node.name}: types are not listed cheapest first"
+        here = [o for o in offers[listed[0].name] if o.zone == node.zone and o.capacity_type == node.capacity_type]
+        if not here or min(o.price for o in here) != node.price_per_hour or node.price_per_hour != min(least):
+            yield f"{node.name}: its price is not that of its cheapest offering"
+        every = [o for found in offers.values() for o in found]
+        spot = [o.price for o in every if o.capacity_type == "spot"]
+        prices = spot or [o.price for o in every]
+        expected = sum(prices) / len(prices) if spot else min(prices)
+        if abs(expected - node.expected_price_per_hour) > 1e-9 or abs(max(prices) - node.worst_price_per_hour) > 1e-9:
+            yield f"{node.name}: expected or worst price is wrong"
+
+    def accelerators(
+        self, node: PlannedNode, pool: Pool, listed: list[InstanceType], placed: list[Pod]
+    ) -> Iterator[str]:
+        exotic = self.snapshot.options.exotic
+        if any(pod.spec.requests.get(name, 0) for pod in placed for name in exotic):
+            return
+        special = [t for t in listed if any(t.allocatable.get(name, 0) for name in exotic)]
+        if special and any(
+            not any(kind.allocatable.get(name, 0) for name in exotic)
+            and kind.requirements.intersects(node.requirements)
+            and any(offered(o, node) for o in kind.offerings)
+            for kind in pool.instance_types
+        ):
+            yield f"{node.name}: {special[0].name} has an accelerator that none of its pods asks for"
+
+    def min_values(
+        self, node: PlannedNode, pool: Pool, listed: list[InstanceType], offers: Mapping[str, list[Offering]]
+    ) -> Iterator[str]:
+        if not self.snapshot.options.min_values_strict:
+            return
+        for spec in pool.nodepool.template.requirements:
+            key = normalize(spec.key)
+            if key == ZONE:
+                values = {o.zone for found in offers.values() for o in found}
+            elif key == CAPACITY_TYPE:
+                values = {str(o.capacity_type) for found in offers.values() for o in found}
+            else:
+                values = {v for t in listed if (r := t.requirements.get(key)) is not None for v in r.values}
+            if spec.min_values and len(values) < spec.min_values:
+                yield f"{node.name}: {len(values)} values of {key}, minValues is {spec.min_values}"
+
+    def limits(self) -> Iterator[str]:
+        for name, pool in self.pools.items():
+            nodes = [n for n in self.plan.new_nodes if n.nodepool == name]
+            types = {t.name: t for t in pool.instance_types}
+            for resource, limit in pool.nodepool.limits.items():
+                total = pool.usage.get(resource, 0)
+                for node in nodes:
+                    capacities = [types[t].capacity.get(resource, 0) for t in node.instance_types if t in types]
+                    total += 1 if resource == "nodes" else max(capacities, default=0)
+                if nodes and total > limit:
+                    yield f"pool {name}: {resource} may reach {total}, the limit is {limit}"
+
+    def host(self, host: Host) -> Iterator[str]:
+        """Rules of one node: labels, taints, ports, spread and anti-affinity by hostname."""
+        for pod in {id(p): p for p in host.placed}.values():
+            taint = kept_off(host.taints, pod.spec.tolerations)
+            if taint is not None:
+                yield f"{pod.meta.key} on {host.name}: taint {taint} is not tolerated"
+            if not all(serves(pod.spec, labels) for labels in host.outcomes):
+                yield f"{pod.meta.key} on {host.name}: its node requirements do not hold everywhere it may be"
+            for rule in pod.spec.spread:
+                if normalize(rule.topology_key) == HOSTNAME and rule.when_unsatisfiable == "DoNotSchedule":
+                    selector = own_selector(rule.selector, rule.match_label_keys, pod)
+                    count = sum(selects(selector, (pod.meta.namespace,), p) for p in (*host.bound, *host.placed))
+                    if count > rule.max_skew:
+                        yield f"{pod.meta.key} on {host.name}: {count} matching pods, maxSkew {rule.max_skew}"
+        everyone = [*host.bound, *host.placed]
+        for index, pod in enumerate(host.placed, start=len(host.bound)):
+            if pod.spec.host_ports:
+                others = [p for i, p in enumerate(everyone) if i != index]
+                if any(ports_clash(pod.spec.host_ports, other.spec.host_ports) for other in others):
+                    yield f"{pod.meta.key} on {host.name}: host port taken"
+
+    def apart(self) -> Iterator[str]:
+        """Required anti-affinity, in both directions, at any topology key."""
+        for owner_host in self.hosts:
+            owners = [(p, True) for p in {id(p): p for p in owner_host.placed}.values()]
+            owners += [(p, False) for p in owner_host.bound]
+            for owner, is_new in owners:
+                for term in owner.spec.anti_affinity:
+                    if not term.weight:
+                        yield from self.apart_from(owner_host, owner, is_new, term)
+
+    def apart_from(self, owner_host: Host, owner: Pod, is_new: bool, term: PodAffinityTerm) -> Iterator[str]:
+        key = normalize(term.topology_key)
+        value, spaces = owner_host.value(key), self.namespaces(term, owner)
+        for host in [owner_host] if key == HOSTNAME else self.hosts:
+            possible = {host.name} if key == HOSTNAME else {labels.get(key) for labels in host.outcomes}
+            if value is None or value not in possible:
+                continue
+            near = [p for p in host.placed if selects(term.selector, spaces, p)]
+            if is_new:
+                near += [p for p in host.bound if selects(term.selector, spaces, p)]
+            # Equal pods are one object: the owner itself is one of those found on its own host.
+            own = int(is_new and host is owner_host and selects(term.selector, spaces, owner))
+            if len(near) > own:
+                yield f"{owner.meta.key} on {owner_host.name}: {near[0].meta.key} is within its {key}"
+
+    def namespaces(self, term: PodAffinityTerm, owner: Pod) -> tuple[str, ...] | None:
+        chosen = term.namespace_selector
+        if chosen is None:
+            return term.namespaces or (owner.meta.namespace,)
+        if not chosen.expressions:
+            return None
+        found = [
+            n.meta.name
+            for n in self.snapshot.namespaces
+            if chosen.matches({"kubernetes.io/metadata.name": n.meta.name, **n.meta.labels})
+        ]
+        return (*found, *term.namespaces)
+
+    def spreads(self) -> Iterator[str]:
+        where: dict[int, list[Host]] = {}
+        pods: dict[int, Pod] = {}
+        for host in self.hosts:
+            for pod in {id(p): p for p in host.placed}.values():
+                where.setdefault(id(pod), []).append(host)
+                pods[id(pod)] = pod
+        for identity, pod in pods.items():
+            wide = [
+                r
+                for r in pod.spec.spread
+                if r.when_unsatisfiable == "DoNotSchedule" and normalize(r.topology_key) != HOSTNAME
+            ]
+            for rule in wide:
+                yield from self.spread(pod, where[identity], rule, wide)
+
+    def spread(
+        self, pod: Pod, homes: Sequence[Host], rule: TopologySpread, wide: Sequence[TopologySpread]
+    ) -> Iterator[str]:
+        key = normalize(rule.topology_key)
+        counts = self.counts(pod, rule, wide)
+        least = 0 if len(counts) < (rule.min_domains or 1) else min(counts.values(), default=0)
+        mine = {host.value(key) for host in homes}
+        if None in mine:
+            yield f"{pod.meta.key}: the {key} of a node it is on is not certain"
+        for value in sorted(v for v in mine if v is not None):
+            if counts[value] - least > rule.max_skew:
+                yield f"{pod.meta.key}: {dict(counts)} over {key}, maxSkew {rule.max_skew}"
+
+    def counts(self, pod: Pod, rule: TopologySpread, wide: Sequence[TopologySpread]) -> Counter[str]:
+        """Matching pods per domain in the end; every domain that counts has an entry."""
+        spec, key = pod.spec, normalize(rule.topology_key)
+        selector = own_selector(rule.selector, rule.match_label_keys, pod)
+        policies = (rule.node_affinity_policy, rule.node_taints_policy)
+        asked = (repr(spec.node_selector), spec.required_terms, spec.tolerations, spec.host_ports, repr(spec.requests))
+        cache = (key, selector, pod.meta.namespace, policies, asked, tuple(r.topology_key for r in wide))
+        if cache not in self.count_cache:
+            counts: Counter[str] = Counter()
+            for host in self.hosts:
+                value = host.value(key)
+                if value is not None and self.takes_part(host, pod, *policies, wide):
+                    members = [p for p in host.bound if p.is_active] + host.placed
+                    counts[value] += sum(selects(selector, (pod.meta.namespace,), p) for p in members)
+            for value in self.possible_values(pod, key):
+                counts[value] += 0
+            self.count_cache[cache] = counts
+        return self.count_cache[cache]
+
+    def takes_part(self, host: Host, pod: Pod, affinity: str, taints: str, wide: Sequence[TopologySpread]) -> bool:
+        keys = {normalize(r.topology_key) for r in wide}
+        if any(host.value(key) is None for key in keys):
+            return False
+        if affinity == "Honor" and not all(serves(pod.spec, labels) for labels in host.outcomes):
+            return False
+        return taints != "Honor" or kept_off(host.taints, pod.spec.tolerations) is None
+
+    def possible_values(self, pod: Pod, key: str) -> set[str]:
+        """Domains in which a node for the pod could be made."""
+        found: set[str] = set()
+        for pool in self.snapshot.pools:
+            by_value: dict[str, list[tuple[InstanceType, Labels]]] = {}
+            for kind, labels in self.serving(pod, pool):
+                if key in labels:
+                    by_value.setdefault(labels[key], []).append((kind, labels))
+            for value, ways in by_value.items():
+                if self.enough_values(pool, ways) and any(_within_limits(pool, kind) for kind, _ in ways):
+                    found.add(value)
+        return found
+
+    def could_open(self, pod: Pod, pool: Pool) -> bool:
+        """Whether a pool could make a node for this pod alone, limits aside."""
+        found = list(self.serving(pod, pool))
+        return bool(found) and self.enough_values(pool, found)
+
+    def enough_values(self, pool: Pool, choices: Sequence[tuple[InstanceType, Labels]]) -> bool:
+        """Whether choices of type and labels satisfy the pool's minValues."""
+        if not self.snapshot.options.min_values_strict:
+            return True
+        return all(
+            len({labels.get(normalize(spec.key)) for _, labels in choices}) >= (spec.min_values or 0)
+            for spec in pool.nodepool.template.requirements
+        )
+
+    def serving(self, pod: Pod, pool: Pool) -> Iterator[tuple[InstanceType, Labels]]:
+        template = pool.nodepool.template
+        if kept_off(template.taints, pod.spec.tolerations) is not None or pool.nodepool.replicas is not None:
+            return
+        exotic = self.snapshot.options.exotic
+        asks = any(pod.spec.requests.get(name, 0) for name in exotic)
+        for kind in pool.instance_types:
+            if not asks and any(kind.allocatable.get(name, 0) for name in exotic):
+                continue
+            daemons = [d for d in self.snapshot.daemons if self.runs_on_type(d, pool, kind)]
+            total = total_requests([pod.spec, *(d.template.spec for d in daemons)])
+            if any(amount > kind.allocatable.get(name, 0) for name, amount in total.items()):
+                continue
+            if any(ports_clash(pod.spec.host_ports, d.template.spec.host_ports) for d in daemons):
+                continue
+            for offer in kind.offerings:
+                if not offer.available or offer.capacity_type == "reserved":
+                    continue
+                labels = {**pool_labels(pool), **type_labels(kind)}
+                labels |= {ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
+                if self.may_serve(pod.spec, labels, pool):
+                    yield kind, labels
+
+    def may_serve(self, spec: PodSpec, labels: Labels, pool: Pool) -> bool:
+        """Whether a node with these labels can be made for a pod; a label that the pool leaves open may be chosen."""
+        wide = {
+            normalize(r.key): r.values
+            for r in pool.nodepool.template.requirements
+            if r.operator == "In" and normalize(r.key) not in labels
+        }
+        for r in pool.nodepool.template.requirements:
+            if normalize(r.key) not in wide and not holds(r, labels.get(normalize(r.key))):
+                return False
+        return any(
+            serves(spec, {**labels, **dict(zip(wide, chosen, strict=True))}) for chosen in product(*wide.values())
+        )
+
+    def left_over(self) -> Iterator[str]:
+        """A pod without rules about other pods is not left over while a pool without limits could serve it."""
+        for entry in self.plan.unschedulable:
+            pod = self.pods.get(entry.pods[0])
+            if pod is None:
+                continue
+            spec = pod.spec
+            if spec.spread or spec.affinity or spec.anti_affinity or spec.claims or spec.ephemeral_claims:
+                continue
+            if spec.resource_claims or any(t.match_fields for t in spec.required_terms):
+                continue
+            if any(p.spec.anti_affinity for n in self.snapshot.nodes for p in n.pods):
+                continue
+            for pool in self.snapshot.pools:
+                strict = any(r.min_values for r in pool.nodepool.template.requirements)
+                if not pool.nodepool.limits and not strict and self.could_open(pod, pool):
+                    yield f"{pod.meta.key}: reported, though pool {pool.nodepool.meta.name} could serve it"
+
+    def runs_on_type(self, daemon: DaemonSet, pool: Pool, kind: InstanceType) -> bool:
+        template = pool.nodepool.template
+        if kept_off(template.taints, (*daemon.template.spec.tolerations, *daemon_tolerations())) is not None:
+            return False
+        own = {**pool_labels(pool), REGISTERED: "true", INITIALIZED: "true"}
+        for expressions in choices(daemon.template.spec):
+            if all(self.may_hold(e, own, pool, kind) for e in expressions):
+                return True
+        return False
+
+    def may_hold(self, want: RequirementSpec, own: Labels, pool: Pool, kind: InstanceType) -> bool:
+        key = normalize(want.key)
+        if key in own:
+            return holds(want, own[key])
+        asked = [r for r in pool.nodepool.template.requirements if normalize(r.key) == key]
+        values: set[str] = {v for r in asked if r.operator == "In" for v in r.values}
+        there = kind.requirements.get(key)
+        if there is not None and not there.complement:
+            values = set(there.values) if not values else values & set(there.values)
+            possible: list[str | None] = [*values] or [None]
+            return any(holds(want, v) for v in possible)
+        if values:
+            return any(holds(want, v) for v in values)
+        known = bool(asked) or key in self.snapshot.options.well_known
+        return known or want.operator in ("NotIn", "DoesNotExist")
+
+    def outcomes(
+        self, node: PlannedNode, pool: Pool, listed: list[InstanceType], offers: Mapping[str, list[Offering]]
+    ) -> tuple[Labels, ...]:
+        key = (node.nodepool, node.instance_types, node.requirements)
+        if key not in self.outcome_cache:
+            asked = {k: next(iter(r.values)) for k, r in node.requirements.items() if is_one(r)}
+            found: dict[frozenset[tuple[str, str]], Labels] = {}
+            for kind in listed:
+                for offer in offers[kind.name]:
+                    labels = {**type_labels(kind), **pool_labels(pool), **asked}
+                    labels |= {ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
+                    read = {k: v for k, v in labels.items() if k in self.keys}
+                    found.setdefault(frozenset(read.items()), read)
+            self.outcome_cache[key] = tuple(found.values())
+        return self.outcome_cache[key]
+
+
+def _runs_on_node(daemon: DaemonSet, host: Host) -> bool:
+    tolerations = (*daemon.template.spec.tolerations, *daemon_tolerations())
+    if kept_off(host.taints, tolerations) is not None:
+        return False
+    return all(serves(daemon.template.spec, labels) for labels in host.outcomes)
+
+
+def _within_limits(pool: Pool, kind: InstanceType) -> bool:
+    """Whether one more node of a type keeps the pool's limits."""
+    return all(
+        pool.usage.get(name, 0) + (1 if name == "nodes" else kind.capacity.get(name, 0)) <= limit
+        for name, limit in pool.nodepool.limits.items()
+    )

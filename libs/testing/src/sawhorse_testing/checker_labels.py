@@ -1,0 +1,150 @@
+"""What labels, taints, ports and selectors mean, spelled out for the plan checker; the planner shares none of it."""
+
+from collections.abc import Mapping, Sequence
+
+from sawhorse_model.instances import InstanceType, Offering
+from sawhorse_model.labels import CAPACITY_TYPE, NODEPOOL, ZONE, normalize
+from sawhorse_model.pod import HostPort, Pod, PodSpec
+from sawhorse_model.requirements import Operator, Requirement, RequirementSpec
+from sawhorse_model.selectors import LabelSelector
+from sawhorse_model.taints import Taint, Toleration
+from sawhorse_scheduling.plan import PlannedNode
+from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot
+
+Labels = Mapping[str, str]
+
+
+def keys_read(snapshot: Snapshot) -> set[str]:
+    """Labels that any rule in the snapshot reads: others cannot matter."""
+    keys = {ZONE, CAPACITY_TYPE}
+    pods = [g.pod for g in snapshot.pods] + [p for n in snapshot.nodes for p in n.pods]
+    for pod in pods:
+        keys |= {normalize(k) for k in pod.spec.node_selector}
+        keys |= {normalize(e.key) for t in pod.spec.required_terms for e in t.expressions}
+        keys |= {normalize(s.topology_key) for s in pod.spec.spread}
+        keys |= {normalize(t.topology_key) for t in pod.spec.anti_affinity}
+    return keys
+
+
+def is_one(requirement: Requirement) -> bool:
+    """Whether exactly one value is allowed."""
+    return not requirement.complement and len(requirement.values) == 1
+
+
+def offered(offer: Offering, node: PlannedNode) -> bool:
+    """Whether a planned node may get this offering."""
+    zone, kind = node.requirements.get(ZONE), node.requirements.get(CAPACITY_TYPE)
+    return (
+        offer.available
+        and offer.capacity_type != "reserved"
+        and (zone is None or zone.has(offer.zone))
+        and (kind is None or kind.has(offer.capacity_type.value))
+    )
+
+
+def existing_outcomes(node: ExistingNode) -> tuple[Labels, ...]:
+    """The label sets that a node, or a claim in flight, may turn out to have."""
+    if not node.instance_types:
+        asked = {k: next(iter(r.values)) for k, r in node.requirements.items() if is_one(r)}
+        return ({**asked, **node.labels},)
+    asked = {k: next(iter(r.values)) for k, r in node.requirements.items() if is_one(r)}
+    found = []
+    for kind in node.instance_types:
+        for offer in kind.offerings:
+            labels = {**type_labels(kind), **asked}
+            labels |= {ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
+            labels |= node.labels
+            if offer.available and all(r.has(labels[k]) for k, r in node.requirements.items() if k in labels):
+                found.append(labels)
+    return tuple(found) or (dict(node.labels),)
+
+
+def type_labels(kind: InstanceType) -> dict[str, str]:
+    """The labels that an instance type is certain to bring."""
+    return {k: next(iter(r.values)) for k, r in kind.requirements.items() if is_one(r)}
+
+
+def pool_labels(pool: Pool) -> dict[str, str]:
+    """The labels that every node of a pool carries."""
+    template = pool.nodepool.template
+    single = {normalize(r.key): r.values[0] for r in template.requirements if r.operator == "In" and len(r.values) == 1}
+    return {**single, **pool.class_labels, **template.labels, NODEPOOL: pool.nodepool.meta.name}
+
+
+def choices(spec: PodSpec) -> list[list[RequirementSpec]]:
+    """What a pod requires: any one of these lists of expressions."""
+    own = [RequirementSpec(k, Operator.IN, (v,)) for k, v in spec.node_selector.items()]
+    if not spec.required_terms:
+        return [own]
+    return [own + list(term.expressions) for term in spec.required_terms if term.expressions]
+
+
+def serves(spec: PodSpec, labels: Labels) -> bool:
+    """Whether labels satisfy a pod's node selector and required node affinity."""
+    return any(all(holds(e, labels.get(normalize(e.key))) for e in choice) for choice in choices(spec))
+
+
+def holds(want: RequirementSpec, value: str | None) -> bool:
+    """What one operator says about a label's value; None: the label is not there."""
+    match str(want.operator):
+        case "In":
+            return value is not None and value in want.values
+        case "NotIn":
+            return value is None or value not in want.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case operator:
+            if value is None or not value.lstrip("-").isdigit():
+                return False
+            number, bound = int(value), int(want.values[0])
+            return {"Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound}[
+                operator
+            ]
+
+
+def kept_off(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first NoSchedule or NoExecute taint that is not tolerated."""
+    for taint in taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in tolerations):
+            return taint
+    return None
+
+
+def daemon_tolerations() -> tuple[Toleration, ...]:
+    """What the DaemonSet controller adds to its pods."""
+    words = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+    return tuple(Toleration(f"node.kubernetes.io/{w}", "Exists") for w in (*words, "network-unavailable"))
+
+
+def total_requests(specs: Sequence[PodSpec]) -> dict[str, int]:
+    """The sum of effective requests."""
+    total: dict[str, int] = {}
+    for spec in specs:
+        for name, amount in spec.requests.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def ports_clash(mine: Sequence[HostPort], theirs: Sequence[HostPort]) -> bool:
+    """Whether two lists of host ports cannot be on one node."""
+    anywhere = ("", "0.0.0.0", "::")
+    return any(
+        a.port == b.port and a.protocol == b.protocol and (a.ip == b.ip or a.ip in anywhere or b.ip in anywhere)
+        for a in mine
+        for b in theirs
+    )
+
+
+def own_selector(selector: LabelSelector | None, keys: Sequence[str], pod: Pod) -> LabelSelector | None:
+    """A spread rule's selector with the pod's values of matchLabelKeys."""
+    own = {k: pod.meta.labels[k] for k in keys if k in pod.meta.labels}
+    return None if selector is None else selector.with_labels(own)
+
+
+def selects(selector: LabelSelector | None, namespaces: tuple[str, ...] | None, pod: Pod) -> bool:
+    """Whether a selector in these namespaces (None: all) means a pod."""
+    if selector is None or (namespaces is not None and pod.meta.namespace not in namespaces):
+        return False
+    return selector.matches(pod.meta.labels)
