@@ -50,7 +50,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 # Parts of messages that tell more than their code does, with the code they come under ("" is any).
 _TOLD: Sequence[tuple[str, str, str, str]] = (
-    ("", "security group and subnet belong to different", "SecurityGroupSubnetVPCMismatch", "Select both in one VPC."),
+    ("", "belong to different networks", "SecurityGroupSubnetVPCMismatch", "Select both in one VPC."),
     (
         "",
         "invalid iam instance profile name",

@@ -38,7 +38,7 @@ def read_node_class(node_class: NodeClass) -> tuple[EC2NodeClass, tuple[Misfit, 
             if part == "status" and top in status:
                 del status[top]
                 continue
-            misfits.append(Misfit(_reason(top, error, spec), str(error)))
+            misfits.append(_misfit(top, error, spec))
             if top in spec:
                 del spec[top]
             elif spec:
@@ -49,11 +49,11 @@ def read_node_class(node_class: NodeClass) -> tuple[EC2NodeClass, tuple[Misfit, 
         return replace(parsed, node_class=replace(node_class, status=status)), tuple(misfits)
 
 
-def _reason(top: str, error: ManifestError, spec: Mapping[str, Any]) -> str:
+def _misfit(top: str, error: ManifestError, spec: Mapping[str, Any]) -> Misfit:
     if top != "kubelet":
-        return INVALID
+        return Misfit(INVALID, str(error))
     kubelet = spec.get("kubelet")
     field = error.field.rpartition(".")[2]
     if field == "maxPods" and isinstance(kubelet, Mapping) and isinstance(kubelet.get(field), str):
-        return KUBELET_EXPRESSIONS
-    return KUBELET
+        return Misfit(KUBELET_EXPRESSIONS, f"{error.field}: expressions are not supported yet; give a whole number")
+    return Misfit(KUBELET, str(error))

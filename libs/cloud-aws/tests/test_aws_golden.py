@@ -1,0 +1,210 @@
+"""The exact requests of a launch, in files: what EC2 is asked for, for each field of a NodeClass that is supported.
+
+`UPDATE_GOLDEN=1 pytest …` writes the files anew; read the difference before committing it.
+"""
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from sawhorse_cloud_aws.fleet import FleetLauncher
+from sawhorse_cloud_aws.subnets import SubnetPicker
+from sawhorse_cloud_aws.templates import LaunchTemplates
+from sawhorse_cloud_aws.user_data import ClusterFacts
+from sawhorse_model.aws import TENANCY, parse_ec2_node_class
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.labels import ARCH
+from sawhorse_model.requirements import Operator, RequirementSpec
+from sawhorse_model.taints import Taint
+from sawhorse_testing.catalog import an_instance_type
+from sawhorse_testing.cloud_worlds import a_claim, an_ec2_node_class
+
+GOLDEN = Path(__file__).parent / "golden"
+CLUSTER = ClusterFacts("demo", "https://demo.example", "Q0E=", "10.100.0.0/16", "1.36")
+MODEL = botocore.session.get_session().get_service_model("ec2")
+
+
+class RecordingEc2:
+    """Takes CreateLaunchTemplate and CreateFleet, checks them as the SDK does, and launches nothing."""
+
+    def __init__(self) -> None:
+        self.templates: list[dict[str, Any]] = []
+        self.fleets: list[dict[str, Any]] = []
+
+    async def create_launch_template(self, **request: Any) -> dict[str, Any]:
+        _validate("CreateLaunchTemplate", request)
+        self.templates.append(request)
+        return {}
+
+    async def create_fleet(self, **request: Any) -> dict[str, Any]:
+        _validate("CreateFleet", request)
+        self.fleets.append(request)
+        override = request["LaunchTemplateConfigs"][0]["Overrides"][0]
+        count = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
+        ids = [f"i-{n}" for n in range(count)]
+        return {"Instances": [{"InstanceIds": ids, "LaunchTemplateAndOverrides": {"Overrides": override}}]}
+
+
+def _validate(operation: str, request: Mapping[str, Any]) -> None:
+    report = ParamValidator().validate(request, MODEL.operation_model(operation).input_shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is special about a launch; the rest is as the builders have it."""
+
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    claim: Mapping[str, Any] = field(default_factory=dict)
+    types: tuple[InstanceType, ...] = ()
+    claims: int = 1
+    cluster: ClusterFacts = CLUSTER
+    region: str = "us-west-2"
+
+
+LARGE = an_instance_type("m5.large", price=0.1, spot_price=0.04, pods="29", zones=("us-west-2a", "us-west-2b"))
+XLARGE = an_instance_type("m5.xlarge", price=0.2, spot_price=0.08, pods="58", zones=("us-west-2a",))
+ARM = an_instance_type("m6g.large", price=0.09, spot_price=0.03, pods="29", architecture="arm64")
+ON_DEMAND = {"capacity_types": ["on-demand"]}
+DEVICES = [
+    {
+        "deviceName": "/dev/xvda",
+        "rootVolume": True,
+        "ebs": {
+            "volumeSize": "100Gi",
+            "volumeType": "io2",
+            "iops": 5000,
+            "encrypted": True,
+            "deleteOnTermination": True,
+            "kmsKeyID": "arn:aws:kms:us-west-2:111122223333:key/1",
+        },
+    },
+    {
+        "deviceName": "/dev/xvdb",
+        "ebs": {
+            "snapshotID": "snap-1",
+            "volumeType": "gp3",
+            "throughput": 250,
+            "deleteOnTermination": False,
+            "volumeInitializationRate": 200,
+        },
+    },
+]
+SCRIPT = "#!/bin/bash\necho hello\n"
+
+CASES: dict[str, Case] = {
+    "spot": Case(),
+    "on-demand-fleet-of-three": Case(claim=ON_DEMAND, claims=3),
+    "templates-by-image-and-pods": Case(types=(LARGE, XLARGE, ARM)),
+    "labels-and-taints": Case(
+        claim={
+            "labels": {"team": "a", ARCH: "amd64"},
+            "taints": [Taint("gpu", "NoSchedule", "yes")],
+            "startup_taints": [Taint("cilium", "NoExecute")],
+        }
+    ),
+    "dedicated-tenancy": Case(claim={"requirements": [RequirementSpec(TENANCY, Operator.IN, ("dedicated",))]}),
+    "block-devices": Case(spec={"blockDeviceMappings": DEVICES}),
+    "metadata-options": Case(
+        spec={
+            "metadataOptions": {
+                "httpEndpoint": "disabled",
+                "httpProtocolIPv6": "enabled",
+                "httpPutResponseHopLimit": 3,
+                "httpTokens": "optional",
+            }
+        }
+    ),
+    "metadata-options-isolated-region": Case(region="us-iso-east-1"),
+    "public-address": Case(spec={"associatePublicIPAddress": True}),
+    "no-public-address": Case(spec={"associatePublicIPAddress": False}),
+    "detailed-monitoring": Case(spec={"detailedMonitoring": True}),
+    "tags": Case(spec={"tags": {"team": "a", "Name": "nodes"}}),
+    "context": Case(spec={"context": "reserved-by-ec2"}),
+    "instance-store-raid0": Case(spec={"instanceStorePolicy": "RAID0"}),
+    "kubelet": Case(
+        spec={
+            "kubelet": {
+                "maxPods": 20,
+                "podsPerCore": 5,
+                "clusterDNS": ["10.9.9.9"],
+                "systemReserved": {"cpu": "100m"},
+                "kubeReserved": {"memory": "300Mi"},
+                "evictionHard": {"memory.available": "5%"},
+                "evictionSoft": {"memory.available": "10%"},
+                "evictionSoftGracePeriod": {"memory.available": "1m"},
+                "evictionMaxPodGracePeriod": 60,
+                "imageGCHighThresholdPercent": 85,
+                "imageGCLowThresholdPercent": 80,
+                "cpuCFSQuota": False,
+            }
+        },
+        types=(LARGE, XLARGE),
+    ),
+    "user-data-al2023": Case(spec={"userData": SCRIPT}),
+    "family-custom": Case(
+        spec={"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-1"}], "userData": SCRIPT}, types=(LARGE, XLARGE)
+    ),
+    "ipv6-cluster": Case(cluster=ClusterFacts("demo", "https://demo.example", "Q0E=", "fd12:3456::/108", "1.36")),
+}
+
+
+async def _requests(case: Case) -> dict[str, Any]:
+    ec2 = RecordingEc2()
+    launcher = FleetLauncher(
+        ec2=ec2,
+        templates=LaunchTemplates(ec2=ec2, cluster="demo", monotonic=lambda: 0.0),
+        subnets=SubnetPicker(monotonic=lambda: 0.0),
+        find=_nothing,
+        cluster=case.cluster,
+        region=case.region,
+    )
+    claims = [a_claim(f"default-{n}", **case.claim) for n in range(case.claims)]
+    node_class = parse_ec2_node_class(an_ec2_node_class(spec=case.spec))
+
+    result = await launcher.launch("token-1", claims, node_class, case.types or (LARGE,))
+
+    assert len(result.launched) == case.claims
+    (fleet,) = ec2.fleets
+    return {"CreateLaunchTemplate": _readable(ec2.templates), "CreateFleet": _readable(fleet)}
+
+
+async def _nothing(token: str) -> list[Any]:
+    return []
+
+
+def _readable(value: Any) -> Any:
+    """The same for the eye: lists of tags as maps, user data as its lines."""
+    if isinstance(value, list):
+        return [_readable(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    shown = {k: _readable(v) for k, v in value.items()}
+    if "Tags" in value:
+        shown["Tags"] = {tag["Key"]: tag["Value"] for tag in value["Tags"]}
+    if "UserData" in value:
+        shown["UserData"] = base64.b64decode(value["UserData"]).decode().splitlines()
+    return shown
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+async def test_a_launch_asks_for_exactly_what_its_golden_file_says(name: str) -> None:
+    file = GOLDEN / f"{name}.json"
+
+    requests = await _requests(CASES[name])
+
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(json.dumps(requests, indent=1, sort_keys=True) + "\n")
+    assert requests == json.loads(file.read_text())
+
+
+def test_every_golden_file_has_its_case() -> None:
+    assert {file.stem for file in GOLDEN.glob("*.json")} == set(CASES)

@@ -1,0 +1,375 @@
+"""Launching against the sandbox's AWS: what reaches the machines, and what each failure leads to."""
+
+import asyncio
+import base64
+from typing import Any
+
+import aioboto3
+import pytest
+import yaml
+
+from sawhorse_cloud.errors import (
+    CloudError,
+    CloudUnavailableError,
+    InsufficientCapacityError,
+    NodeClassNotReadyError,
+    ThrottledError,
+)
+from sawhorse_cloud_aws.hashing import HASH_VERSION
+from sawhorse_model.aws import NODECLASS_HASH, NODECLASS_HASH_VERSION, TENANCY, ZONE_ID
+from sawhorse_model.labels import ARCH, INSTANCE_TYPE, LAUNCH_TOKEN, NODEPOOL, OS, REGION, ZONE
+from sawhorse_model.requirements import Operator, RequirementSpec
+from sawhorse_sandbox.kubelet.userdata import parse_user_data
+from sawhorse_testing.cloud_worlds import a_claim, a_token
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+
+def ec2_client(world: Any) -> Any:
+    return aioboto3.Session().client("ec2", region_name="us-east-1", endpoint_url=world.aws.endpoint_url)
+
+
+def one_of(key: str, *values: str) -> RequirementSpec:
+    return RequirementSpec(key, Operator.IN, values)
+
+
+async def launch(world: Any, *claims: Any, token: str = "", node_class: Any = None) -> Any:
+    return await world.cloud.launch(
+        token or a_token(), claims or [a_claim()], node_class or world.node_class, world.instance_types
+    )
+
+
+async def test_every_tag_is_there_at_the_first_moment(world: Any) -> None:
+    token = a_token()
+    node_class = await world.resolved("tagged", {"tags": {"team": "a", "Name": "x"}})
+
+    result = await launch(world, a_claim(nodepool="workers"), token=token, node_class=node_class)
+
+    instance_id = result.launched["default-1"].instance.id
+    tags = (await world.instance(instance_id))["tags"]
+    assert {k: v for k, v in tags.items() if not k.startswith("aws:")} == {
+        "team": "a",
+        "Name": "x",
+        LAUNCH_TOKEN: token,
+        NODEPOOL: "workers",
+        "karpenter.k8s.aws/ec2nodeclass": "tagged",
+        "eks:eks-cluster-name": "demo",
+        "kubernetes.io/cluster/demo": "owned",
+    }
+    async with ec2_client(world) as ec2:
+        where = [{"Name": "attachment.instance-id", "Values": [instance_id]}]
+        (volume,) = (await ec2.describe_volumes(Filters=where))["Volumes"]
+    assert {t["Key"]: t["Value"] for t in volume["Tags"]}[LAUNCH_TOKEN] == token
+
+
+async def test_a_claim_learns_all_that_its_type_is(world: Any) -> None:
+    claim = a_claim(capacity_types=["on-demand"], requirements=[one_of(INSTANCE_TYPE, "m6g.large")])
+
+    launched = (await launch(world, claim)).launched[claim.meta.name]
+
+    labels = launched.labels
+    assert (labels[ARCH], labels[OS], labels[REGION]) == ("arm64", "linux", "us-east-1")
+    assert labels[TENANCY] == "default"
+    assert labels[ZONE_ID] == next(
+        s["zoneID"] for s in world.node_class.status["subnets"] if s["zone"] == launched.instance.zone
+    )
+    assert launched.annotations[NODECLASS_HASH_VERSION] == HASH_VERSION
+    assert launched.annotations[NODECLASS_HASH] == (await world.cloud.resolve_node_class(world.node_class)).hash
+    assert launched.annotations["karpenter.k8s.aws/instance-profile-name"] == world.node_class.status["instanceProfile"]
+    assert launched.instance.image_id == next(
+        a["id"] for a in world.node_class.status["amis"] if "arm64-standard" in a["name"]
+    )
+    assert all(v > 0 for v in (*launched.capacity.values(), *launched.allocatable.values()))
+
+
+async def test_a_zone_label_of_several_zones_is_never_told(world: Any) -> None:
+    result = await launch(world, a_claim(requirements=[one_of(ZONE, "us-east-1b", "us-east-1c")]))
+
+    launched = result.launched["default-1"]
+    assert launched.labels[ZONE] == launched.instance.zone
+    assert launched.instance.zone in ("us-east-1b", "us-east-1c")
+
+
+async def test_the_node_is_told_its_labels_taints_and_pods(world: Any) -> None:
+    result = await launch(world, a_claim(labels={"team": "a"}))
+
+    instance = result.launched["default-1"].instance
+    told = parse_user_data((await world.instance(instance.id))["userData"])
+    assert (told.labels["team"], told.labels["karpenter.sh/capacity-type"]) == ("a", "spot")
+    assert [t.key for t in told.taints] == ["karpenter.sh/unregistered"]
+    assert told.max_pods == result.launched["default-1"].capacity["pods"]
+
+
+async def test_the_cluster_of_eks_is_what_nodes_join(world: Any) -> None:
+    result = await launch(world)
+
+    raw = (await world.instance(result.launched["default-1"].instance.id))["userData"]
+    config = yaml.safe_load(base64.b64decode(raw).decode().split("application/node.eks.aws\n\n")[1].split("\n--//")[0])
+    cluster = config["spec"]["cluster"]
+    assert (cluster["name"], cluster["cidr"]) == ("demo", "10.100.0.0/16")
+    assert cluster["apiServerEndpoint"].startswith("https://")
+    assert cluster["certificateAuthority"]
+
+
+async def test_a_repeat_after_prices_and_zones_have_changed_gives_the_same_machines(world: Any) -> None:
+    token, claims = a_token(), [a_claim("c-1"), a_claim("c-2")]
+    first = await world.cloud.launch(token, claims, world.node_class, world.instance_types)
+
+    second = await world.cloud.launch(token, claims, world.node_class, world.instance_types[:2])
+
+    assert {x.instance.id for x in second.launched.values()} == {x.instance.id for x in first.launched.values()}
+    assert len(await world.cloud.find_by_token(token)) == 2
+
+
+async def test_another_process_that_repeats_a_token_finds_the_machines(world: Any) -> None:
+    token, claims = a_token(), [a_claim("c-1"), a_claim("c-2")]
+    first = await world.cloud.launch(token, claims, world.node_class, world.instance_types)
+    world.cloud._launcher._asked.clear()  # what a restart forgets
+
+    second = await world.cloud.launch(token, claims, world.node_class, world.instance_types[:2])
+
+    assert {n: x.instance.id for n, x in second.launched.items()} == {
+        n: x.instance.id for n, x in first.launched.items()
+    }
+
+
+async def test_a_used_token_without_a_living_machine_asks_for_a_new_one(world: Any) -> None:
+    token = a_token()
+    result = await launch(world, token=token)
+    await world.cloud.terminate([result.launched["default-1"].instance.id])
+    world.cloud._launcher._asked.clear()
+
+    with pytest.raises(CloudError) as caught:
+        await world.cloud.launch(token, [a_claim()], world.node_class, world.instance_types[:1])
+
+    assert caught.value.reason == "LaunchTokenUsed"
+
+
+async def test_fewer_machines_than_claims_is_no_error(world: Any) -> None:
+    limit = {"capacityType": "spot", "type": "*", "zone": "*", "remaining": 2}
+    await world.aws.control({"outOfCapacity": [limit]})
+
+    result = await launch(world, *(a_claim(f"c-{n}") for n in range(3)))
+
+    assert sorted(result.launched) == ["c-0", "c-1"]
+    assert result.failed
+
+
+async def test_a_repeat_for_fewer_claims_tells_the_surplus(world: Any) -> None:
+    token = a_token()
+    await launch(world, a_claim("c-1"), a_claim("c-2"), token=token)
+
+    again = await launch(world, a_claim("c-1"), token=token)
+
+    assert len(again.launched) == 1
+    assert len(again.surplus) == 1
+
+
+async def test_pools_out_of_capacity_are_listed_and_the_fleet_goes_elsewhere(world: Any) -> None:
+    await world.aws.control(
+        {"outOfCapacity": [{"type": "c5.large", "zone": "*"}, {"type": "m5.large", "zone": "us-east-1a"}]}
+    )
+
+    result = await launch(world, a_claim(capacity_types=["on-demand"]))
+
+    failed = {(f.instance_type, f.zone) for f in result.failed}
+    assert ("m5.large", "us-east-1a") in failed
+    assert {code for f in result.failed for code in [f.code]} == {"InsufficientInstanceCapacity"}
+    assert (
+        result.launched["default-1"].instance.instance_type,
+        result.launched["default-1"].instance.zone,
+    ) not in failed
+
+
+async def test_all_pools_out_of_capacity_lists_every_one(world: Any) -> None:
+    await world.sell_out()
+
+    with pytest.raises(InsufficientCapacityError) as caught:
+        await launch(world, a_claim(requirements=[one_of(INSTANCE_TYPE, "m5.large")]))
+
+    zones = {f.zone for f in caught.value.failed}
+    offered = {o.zone for t in world.instance_types if t.name == "m5.large" for o in t.offerings if o.available}
+    assert zones == offered
+
+
+async def test_a_throttled_call_marks_nothing_and_launches_nothing(world: Any) -> None:
+    token = a_token()
+    await world.fail("CreateFleet", "RequestLimitExceeded", status=503)
+
+    with pytest.raises(ThrottledError) as caught:
+        await launch(world, token=token)
+
+    assert caught.value.failed == ()
+    assert await world.cloud.find_by_token(token) == []
+
+
+async def test_a_throttle_among_a_fleets_errors_is_a_throttle_and_keeps_what_was_out(world: Any) -> None:
+    await world.aws.control(
+        {
+            "outOfCapacity": [
+                {"type": "m5.*", "code": "RequestLimitExceeded", "message": "slow"},
+                {"type": "*", "code": "InsufficientInstanceCapacity"},
+            ]
+        }
+    )
+
+    with pytest.raises(ThrottledError) as caught:
+        await launch(world)
+
+    assert caught.value.failed
+    assert not any(f.instance_type.startswith("m5.") for f in caught.value.failed)
+
+
+@pytest.mark.parametrize("code", ["UnsupportedOperation", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"])
+async def test_quotas_and_unsupported_types_are_gone_elsewhere(world: Any, code: str) -> None:
+    await world.aws.control({"outOfCapacity": [{"type": "*", "code": code, "message": "no"}]})
+
+    with pytest.raises(InsufficientCapacityError) as caught:
+        await launch(world)
+
+    assert {f.code for f in caught.value.failed} == {code}
+
+
+async def test_spot_that_the_account_may_not_start_is_out_everywhere(world: Any) -> None:
+    code = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    await world.aws.control({"outOfCapacity": [{"capacityType": "spot", "code": code, "message": "no"}]})
+
+    with pytest.raises(InsufficientCapacityError) as caught:
+        await launch(world)
+
+    offered = {
+        (t.name, o.zone) for t in world.instance_types for o in t.offerings if o.capacity_type == "spot" and o.available
+    }
+    assert {(f.instance_type, f.zone) for f in caught.value.failed} == offered
+
+
+async def test_a_template_that_somebody_deleted_is_made_again_once(world: Any) -> None:
+    await launch(world)
+    async with ec2_client(world) as ec2:
+        for template in (await ec2.describe_launch_templates(MaxResults=200))["LaunchTemplates"]:
+            await ec2.delete_launch_template(LaunchTemplateName=template["LaunchTemplateName"])
+    before = await world.aws.calls()
+
+    result = await launch(world)
+
+    after = await world.aws.calls()
+    assert len(result.launched) == 1
+    assert after["CreateFleet"] - before["CreateFleet"] == 2
+
+
+async def test_a_template_that_is_deleted_again_and_again_is_an_error(world: Any) -> None:
+    await world.fail("CreateFleet", "InvalidLaunchTemplateName.NotFoundException", times=2)
+
+    with pytest.raises(CloudError) as caught:
+        await launch(world)
+
+    assert caught.value.reason == "LaunchTemplateNotFound"
+
+
+async def test_a_request_that_is_too_large_is_tried_once_with_fewer_offerings(world: Any) -> None:
+    await world.fail("CreateFleet", "RequestEntityTooLarge", status=413)
+    before = await world.aws.calls()
+
+    result = await launch(world)
+
+    assert len(result.launched) == 1
+    assert (await world.aws.calls())["CreateFleet"] - before["CreateFleet"] == 2
+
+
+async def test_templates_are_shared_by_launches_of_equal_content(world: Any) -> None:
+    await launch(world)
+    before = await world.aws.calls()
+
+    await launch(world)
+
+    assert (await world.aws.calls())["CreateLaunchTemplate"] == before["CreateLaunchTemplate"]
+
+
+async def test_a_full_subnet_gives_way_to_another_of_its_zone(world: Any) -> None:
+    async with ec2_client(world) as ec2:
+        vpc = (await ec2.describe_subnets(SubnetIds=[world.seeded.subnets[0][1]]))["Subnets"][0]["VpcId"]
+        tags = [{"ResourceType": "subnet", "Tags": [{"Key": "pair", "Value": "yes"}]}]
+        for cidr in ("10.0.224.0/20", "10.0.240.0/24"):
+            await ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone="us-east-1a", TagSpecifications=tags)
+    node_class = await world.resolved("pair", {"subnetSelectorTerms": [{"tags": {"pair": "yes"}}]})
+    larger, smaller = (s["id"] for s in node_class.status["subnets"])
+    full = {"type": "*", "zone": "us-east-1a", "code": "InsufficientFreeAddressesInSubnet", "message": "full"}
+    await world.aws.control({"outOfCapacity": [full]})
+
+    with pytest.raises(InsufficientCapacityError) as first:
+        await launch(world, node_class=node_class)
+    with pytest.raises(InsufficientCapacityError) as second:
+        await launch(world, node_class=node_class)
+    await world.aws.control({"outOfCapacity": []})
+    result = await launch(world, node_class=node_class)
+
+    assert first.value.failed == ()  # the other subnet has room, so the zone's offerings stay
+    assert {f.zone for f in second.value.failed} == {"us-east-1a"}
+    assert len(result.launched) == 1
+    assert larger != smaller
+
+
+@pytest.mark.parametrize("field", ["subnets", "securityGroups", "amis", "instanceProfile"])
+async def test_a_class_without_a_part_of_its_status_is_not_ready(world: Any, field: str) -> None:
+    node_class = await world.resolved("part", {})
+    node_class.status.pop(field)
+
+    with pytest.raises(NodeClassNotReadyError):
+        await launch(world, node_class=node_class)
+
+
+async def test_a_class_that_cannot_be_read_is_not_ready(world: Any) -> None:
+    node_class = await world.resolved("unreadable", {"kubelet": {"maxPods": "vcpus"}})
+
+    with pytest.raises(NodeClassNotReadyError, match=r"spec\.kubelet\.maxPods"):
+        await launch(world, node_class=node_class)
+
+
+async def test_user_data_that_is_too_large_is_told_by_its_word(world: Any) -> None:
+    node_class = await world.resolved("large", {"userData": "#!/bin/sh\n" + "#" * 15_900})
+
+    with pytest.raises(CloudError) as caught:
+        await launch(world, a_claim(labels={f"label-{n}": "x" * 60 for n in range(10)}), node_class=node_class)
+
+    assert caught.value.reason == "UserDataSizeLimitExceeded"
+
+
+async def test_a_faulty_image_is_a_fault_and_not_a_lack_of_capacity(world: Any) -> None:
+    node_class = await world.resolved("imageless", {})
+    for ami in node_class.status["amis"]:
+        ami["id"] = "ami-00000000000000000"
+
+    with pytest.raises(CloudError) as caught:
+        await launch(world, node_class=node_class)
+
+    assert not isinstance(caught.value, InsufficientCapacityError)
+    assert caught.value.reason == "AMINotFound"
+
+
+async def test_no_answer_is_unavailable(world: Any) -> None:
+    await world.fail("CreateFleet", "ServiceUnavailable", status=503)
+
+    with pytest.raises(CloudUnavailableError):
+        await launch(world)
+
+
+async def test_no_claims_launch_nothing(world: Any) -> None:
+    before = await world.aws.calls()
+
+    result = await world.cloud.launch(a_token(), [], world.node_class, world.instance_types)
+
+    assert dict(result.launched) == {}
+    assert (await world.aws.calls()).get("CreateFleet", 0) == before.get("CreateFleet", 0)
+
+
+async def test_many_fleets_at_once_share_their_templates(world: Any) -> None:
+    node_class = await world.resolved("busy", {"tags": {"busy": "yes"}})
+    before = await world.aws.calls()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(launch(world, a_claim(f"c-{n}"), node_class=node_class)) for n in range(8)]
+
+    ids = {x.instance.id for t in tasks for x in t.result().launched.values()}
+    made = (await world.aws.calls())["CreateLaunchTemplate"] - before["CreateLaunchTemplate"]
+    assert len(ids) == 8
+    assert made <= 3  # one for each image and number of pods
