@@ -24,7 +24,7 @@ from sawhorse_kube.config import load_access
 from sawhorse_kube.errors import GoneError, KubeUnavailableError
 from sawhorse_kube.events import event_to_raw
 from sawhorse_kube.kinds import EVENT, POD, Kind
-from sawhorse_kube.transport import Transport
+from sawhorse_kube.transport import Transport, collector_paused
 from sawhorse_kube.watching import LineSplitter, parse_or_none, read_event
 from sawhorse_model.manifests import Raw
 from sawhorse_model.pod import Pod
@@ -62,7 +62,8 @@ class KubeClient:
         async def take(page: Sequence[Raw]) -> None:
             nonlocal unreadable
             for start in range(0, len(page), _SLICE):
-                parsed = [parse_or_none(kind, raw) for raw in page[start : start + _SLICE]]
+                with collector_paused():
+                    parsed = [parse_or_none(kind, raw) for raw in page[start : start + _SLICE]]
                 readable = [obj for obj in parsed if obj is not None]
                 objects.extend(readable)
                 unreadable += len(parsed) - len(readable)
