@@ -65,7 +65,11 @@ kube-assets: ## build the real control plane's binaries into a cache outside the
 test: check integration e2e ## everything; what CI runs
 lock: setup ## make the locks anew from requirements/*.in (needs uv)
 	@cd requirements && for use in run dev; do uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url $$use.in -o $$use.txt; done
-check: lint types imports proto-check unit ## the fast gate
+docs: setup ## write docs/configuration.md from the settings
+	@$(BIN)/python tests/render_configuration.py
+docs-check: setup
+	@$(BIN)/python tests/render_configuration.py --check
+check: lint types imports proto-check docs-check unit ## the fast gate
 fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
 

@@ -9,7 +9,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ Parser = Callable[[str], T]
 
 
 class _Ordered(Protocol):
-    def __lt__(self, other: object, /) -> bool: ...
+    def __lt__(self, other: Any, /) -> bool: ...
 
 
 O = TypeVar("O", bound=_Ordered)  # noqa: E741  a type variable, beside T

@@ -187,7 +187,7 @@ async def start_world(
         directory: logs, kubeconfig and ready files; must exist.
         assets: folder of the real control plane's binaries, for the column "assets".
     Raises:
-        ChildError, EmbeddedKubeError, ControlPlaneError: a part did not start; quotes the end of its log.
+        ChildError, ControlPlaneError: a part did not start; quotes the end of its log.
     """
     password = secrets.token_urlsafe(16)
     password_file = directory / "redis-password"
