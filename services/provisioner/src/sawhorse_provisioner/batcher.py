@@ -44,21 +44,18 @@ class Batcher:
 
     async def next_batch(self) -> frozenset[str]:
         """The keys of the next window, once it has closed; waits as long as there is none."""
-        loop = asyncio.get_running_loop()
+        while not self._keys:
+            await self._changed.wait()
+            self._changed.clear()
         while True:
             self._changed.clear()
-            if self._keys:
-                idle = self._urgent_idle if self._urgent else self._idle
-                due = min(self._last + idle, self._opened + self._longest)
-                if due <= loop.time():
-                    batch = frozenset(self._keys)
-                    self._keys.clear()
-                    self._urgent = False
-                    return batch
-                try:
-                    async with asyncio.timeout_at(due):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
-            else:
-                await self._changed.wait()
+            idle = self._urgent_idle if self._urgent else self._idle
+            try:
+                async with asyncio.timeout_at(min(self._last + idle, self._opened + self._longest)):
+                    await self._changed.wait()
+            except TimeoutError:
+                break
+        batch = frozenset(self._keys)
+        self._keys.clear()
+        self._urgent = False
+        return batch

@@ -24,6 +24,7 @@ from sawhorse_model.nodeclaim import INSTANCE_TERMINATING, NodeClaim
 from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod
+from sawhorse_provisioner.expectations import Expectations
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.clock import Clock
@@ -31,6 +32,7 @@ from sawhorse_runtime.clock import Clock
 Changed = Callable[[str, str, str], None]
 """Called with kind, key and operation of each change that the mirror brings."""
 
+_SETTLE = 10.0  # seconds that kube-scheduler has to bind what a plan expects on a node that is complete
 _DELETE_REMEMBERED = 60.0  # seconds; the watch brings a deletion long before
 
 
@@ -61,6 +63,7 @@ class ClusterState:
         self._stale = True
         self._deleted: dict[str, float] = {}  # uid of an object that we deleted → monotonic time of forgetting
         self._nominated: dict[str, float] = {}  # node or claim → until
+        self.expected = Expectations(clock, _SETTLE)
         self._held: dict[str, float] = {}  # pool → until
         self._hold_backoff = Backoff(10.0, maximum=300.0)
         mirror.subscribe(self._changed)
@@ -239,6 +242,7 @@ class ClusterState:
         """Forget everything that Kubernetes does not say: a new term begins."""
         self._deleted.clear()
         self._nominated.clear()
+        self.expected.reset()
         self._held.clear()
         self._hold_backoff = Backoff(10.0, maximum=300.0)
 

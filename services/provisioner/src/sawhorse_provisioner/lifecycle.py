@@ -42,17 +42,12 @@ Hook = Callable[[NodeClaim, Node], Awaitable[bool]]
 _CONFLICT_RETRY = 0.2
 
 
-async def hinted(claim: NodeClaim, node: Node) -> bool:
-    """Step `hinted`: nothing has to happen before a node is opened."""
-    return True
-
-
 class Lifecycle:
     """Handles claims by name; `look` is a KeyedQueue handler.
 
     Args:
         initialized: told when a claim's node is complete.
-        hook: see `Hook`.
+        hook: step `hinted`.
     """
 
     def __init__(
@@ -71,7 +66,7 @@ class Lifecycle:
         launch_timeout: timedelta,
         registration_timeout: timedelta,
         initialized: Callable[[NodeClaim], None],
-        hook: Hook = hinted,
+        hook: Hook,
     ) -> None:
         self._kube = kube
         self._writer = writer
@@ -229,4 +224,4 @@ def _seconds(left: timedelta | None) -> float | None:
     return None if left is None else max(0.1, left.total_seconds())
 
 
-__all__ = ["DEPENDENTS", "Hook", "Lifecycle", "hinted"]
+__all__ = ["DEPENDENTS", "Hook", "Lifecycle"]

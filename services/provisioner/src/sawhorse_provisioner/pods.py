@@ -46,6 +46,12 @@ def class_name(pod: Pod) -> str:
     return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
 
 
+def owner_uid(pod: Pod) -> str:
+    """The uid of the pod's controller; its own when nobody controls it."""
+    owner = pod.meta.controller()
+    return owner.uid if owner is not None else pod.meta.uid
+
+
 def opts_out(pod: Pod) -> bool:
     """Whether the pod's hard rules say that it must not be on a node of a pool: it is none of our business."""
     first = pod.spec.required_terms[:1]
@@ -55,12 +61,13 @@ def opts_out(pod: Pod) -> bool:
 def group_pods(pods: Iterable[Pod]) -> tuple[PodGroup, ...]:
     """Equal pods together, oldest first in each group; groups in order of their oldest pod."""
     groups: dict[ClassKey, list[Pod]] = {}
-    for pod in sorted(pods, key=_age):
+    for pod in sorted(pods, key=age_of):
         groups.setdefault(class_key(pod), []).append(pod)
     return tuple(PodGroup(members[0], tuple(p.meta.key for p in members)) for members in groups.values())
 
 
-def _age(pod: Pod) -> tuple[float, str]:
+def age_of(pod: Pod) -> tuple[float, str]:
+    """Sorts pods oldest first."""
     return (pod.meta.created.timestamp() if pod.meta.created else 0.0, pod.meta.key)
 
 

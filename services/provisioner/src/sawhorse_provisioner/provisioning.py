@@ -15,7 +15,6 @@ from sawhorse_kube.kinds import NODECLAIM
 from sawhorse_kube.kinds import NODEPOOL as NODEPOOL_KIND
 from sawhorse_model.manifests import nodeclaim_to_raw
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_model.pod import Pod
 from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.batcher import Batcher
 from sawhorse_provisioner.catalog_client import ResolvedTypes
@@ -23,7 +22,7 @@ from sawhorse_provisioner.claims import claim_from_plan, claim_name
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.planning import Planner
-from sawhorse_provisioner.pods import class_name
+from sawhorse_provisioner.pods import class_name, owner_uid
 from sawhorse_provisioner.snapshots import Frozen
 from sawhorse_provisioner.together import each
 from sawhorse_provisioner.words import NodeClassWords
@@ -138,7 +137,7 @@ class Provisioner:
         frozen, resolved = await self._planner.freeze()
         if not frozen.pods:
             self._instruments.unschedulable_pods.labels("provisioner").set(0)
-            outcome = Outcome()
+            outcome = Outcome(targets=frozen.expected)
             self._planned(frozen, outcome)
             return outcome
         started = self._clock.monotonic()
@@ -159,17 +158,17 @@ class Provisioner:
         kept, sent_back = self._commit(frozen, plan)
         created = await self._create_claims(kept, frozen, resolved)
         sent_back += [pod for node in kept if node.name not in created for pod in node.pods]
-        targets: dict[str, str] = {}
+        targets = dict(frozen.expected)
         for filled in plan.existing_nodes:
             if self._is_there(filled.claim or filled.name, is_claim=bool(filled.claim)):
-                self._state.nominate(filled.name)
+                self._expect(filled.claim or filled.name, filled.pods, frozen)
                 targets |= dict.fromkeys(filled.pods, filled.name)
             else:
                 sent_back += filled.pods
         for node in kept:
             claim = created.get(node.name)
             if claim is not None:
-                self._state.nominate(claim.meta.name)
+                self._expect(claim.meta.name, node.pods, frozen)
                 targets |= dict.fromkeys(node.pods, claim.meta.name)
         self._launch(tuple(created.values()))
         await self._place(kept, created, frozen)
@@ -180,6 +179,10 @@ class Provisioner:
             unplaced={pod: group.message for group in plan.unschedulable for pod in group.pods},
             sent_back=tuple(sent_back),
         )
+
+    def _expect(self, target: str, keys: Sequence[str], frozen: Frozen) -> None:
+        self._state.nominate(target)
+        self._state.expected.add(self._state, target, [frozen.pods[k] for k in keys if k in frozen.pods])
 
     # Step `commit`
 
@@ -269,7 +272,7 @@ class Provisioner:
                 self._announcer.failed_scheduling(pod, message)
         nodes = {c.meta.name for c in outcome.created.values()}
         for key, target in outcome.targets.items():
-            if (pod := frozen.pods.get(key)) is not None and key not in frozen.doomed:
+            if (pod := frozen.pods.get(key)) is not None and key not in frozen.doomed and key not in frozen.expected:
                 self._announcer.nominated(pod, f"nodeclaim/{target}" if target in nodes else f"node/{target}")
         self._instruments.unschedulable_pods.labels("provisioner").set(len(outcome.unplaced))
         self._instruments.plan_price.set(plan.price_per_hour)
@@ -314,9 +317,3 @@ class Provisioner:
             await self._journal.append(entry)
         except Exception as error:
             log.warning("plan not noted in the journal", error=describe(error))
-
-
-def owner_uid(pod: Pod) -> str:
-    """The uid of the pod's controller; its own when nobody controls it."""
-    owner = pod.meta.controller()
-    return owner.uid if owner is not None else pod.meta.uid

@@ -55,6 +55,11 @@ class Settings(CommonSettings):
     min_values_policy: str = option(
         choice("Strict", "BestEffort"), "Strict", "Whether minValues of NodePools may be lowered."
     )
+    nominate_pods: str = option(
+        choice("auto", "on", "off"),
+        "auto",
+        "Whether pods are told their planned node by status.nominatedNodeName; auto: from Kubernetes 1.35 on.",
+    )
     max_instance_types: int = option(integer, "60", "How many instance types a NodeClaim keeps, cheapest first.")
 
     launch_timeout: timedelta = option(duration, "5m", "A NodeClaim without an instance after this is deleted.")

@@ -1,7 +1,7 @@
 """From the cluster state to what planning reads: pods that want a place, capacity that is there or coming, pools."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -18,6 +18,7 @@ from sawhorse_model.resources import NODES, add, largest
 from sawhorse_model.taints import NO_SCHEDULE, Taint, is_ephemeral
 from sawhorse_provisioner.catalog_client import ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
+from sawhorse_provisioner.expectations import by_target
 from sawhorse_provisioner.pods import group_pods, is_evictable, is_reschedulable, opts_out
 from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot, SolveOptions
 
@@ -30,8 +31,10 @@ _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", NO_SCHEDULE)
 class Frozen:
     """A snapshot with what committing its plan needs to know.
 
-    `pods` are all pods of the snapshot by key; `doomed` maps those that are still bound to a going node to its claim
-    (empty text: a node without one), as they were. `dying` are the interrupted claims whose pods are among these.
+    `pods` are all pods of the snapshot by key. `expected` maps those that an earlier plan gave a place, which stands,
+    to that node or claim: they count there and are not planned again. `doomed` maps those that are still bound to a
+    going node to its claim (empty text: a node without one), as they were. `dying` are the interrupted claims whose
+    pods are among these.
     """
 
     version: int
@@ -40,6 +43,7 @@ class Frozen:
     doomed: Mapping[str, str]
     pools: Mapping[str, NodePool]
     dying: frozenset[str] = frozenset()
+    expected: Mapping[str, str] = field(default_factory=dict)
 
 
 def freeze(state: ClusterState, resolved: Mapping[str, ResolvedTypes], options: SolveOptions, now: datetime) -> Frozen:
@@ -51,9 +55,14 @@ def freeze(state: ClusterState, resolved: Mapping[str, ResolvedTypes], options: 
     version = state.version
     nodes = tuple(existing_capacity(state, resolved))
     pending, doomed = wanting_pods(state, now)
+    wanting = {pod.meta.key: pod for pod in (*pending, *(pod for pod, _ in doomed))}
+    expected = state.expected.assign(state, wanting.values())
+    coming = by_target(expected, wanting)
+    nodes = tuple(replace(n, pods=(*n.pods, *more)) if (more := _coming_to(n, coming)) else n for n in nodes)
+    planned = {key: pod for key, pod in wanting.items() if key not in expected}
     pools = {pool.nodepool.meta.name: pool for pool in usable_pools(state, resolved)}
     snapshot = Snapshot(
-        pods=group_pods([*pending, *(pod for pod, _ in doomed)]),
+        pods=group_pods(planned.values()),
         nodes=nodes,
         pools=tuple(pools.values()),
         daemons=state.daemon_sets(),
@@ -63,11 +72,16 @@ def freeze(state: ClusterState, resolved: Mapping[str, ResolvedTypes], options: 
     return Frozen(
         version=version,
         snapshot=snapshot,
-        pods={pod.meta.key: pod for pod in (*pending, *(pod for pod, _ in doomed))},
+        pods=planned,
         doomed={pod.meta.key: claim for pod, claim in doomed},
         pools={name: pool.nodepool for name, pool in pools.items()},
         dying=frozenset(claim.meta.name for claim in state.interrupted()),
+        expected=expected,
     )
+
+
+def _coming_to(node: ExistingNode, coming: Mapping[str, Sequence[Pod]]) -> Sequence[Pod]:
+    return (*coming.get(node.name, ()), *(coming.get(node.claim, ()) if node.claim != node.name else ()))
 
 
 def wanting_pods(state: ClusterState, now: datetime) -> tuple[list[Pod], list[tuple[Pod, str]]]:

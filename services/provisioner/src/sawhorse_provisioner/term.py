@@ -23,6 +23,7 @@ from sawhorse_provisioner.catalog_client import Catalog
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.collector import Collector
 from sawhorse_provisioner.heal import heal_taints
+from sawhorse_provisioner.hints import Hints
 from sawhorse_provisioner.indexing import Index
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.interruptions import Replacements
@@ -89,6 +90,7 @@ class Term:
         self.pool_queue = self._queue("nodepool.status")
         self.class_queue = self._queue("nodeclass")
         self.replacements = Replacements(writer=writer, state=state)
+        self.hints = Hints(kube=kube, state=state, mode=settings.nominate_pods)
         self.launcher = Launcher(
             writer=writer,
             state=state,
@@ -139,6 +141,7 @@ class Term:
             launch_timeout=settings.launch_timeout,
             registration_timeout=settings.registration_timeout,
             initialized=self._claim_initialized,
+            hook=self.hints.hinted,
         )
         self.node_termination = NodeTermination(
             kube=kube,
@@ -213,6 +216,7 @@ class Term:
                     "launch": self.launcher.run,
                     "provision": self.provisioner.run,
                     "replacements": self.replacements.run,
+                    "hints": self.hints.run,
                     "collect": self.collector.run,
                     "announce": self._announcer.run,
                     "resync": self._resync,

@@ -1,0 +1,156 @@
+"""Who is expected where: pods that a plan gave a place, until they are bound there or it has taken too long.
+
+Without it every round between a plan and its nodes' arrival would plan the same pods again, fit them a little
+otherwise, and make more nodes. A place is remembered as owner, class and count, since an evicted pod comes back under
+another name. Memory of one term only: a new leader plans the pods onto the claims in flight instead.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sawhorse_model.node import Node
+from sawhorse_model.nodeclaim import NodeClaim
+from sawhorse_model.pod import Pod
+from sawhorse_model.resources import Resources, fits, subtract
+from sawhorse_provisioner.pods import ClassKey, age_of, class_key, owner_uid
+from sawhorse_runtime.clock import Clock
+
+Slot = tuple[str, ClassKey]
+
+
+class Capacity(Protocol):
+    """What is read of the cluster state."""
+
+    def claim(self, name: str) -> NodeClaim | None: ...
+    def node(self, name: str) -> Node | None: ...
+    def nodes_of(self, provider_id: str) -> list[Node]: ...
+    def pods_on(self, node: str) -> Sequence[Pod]: ...
+    def is_going(self, claim: NodeClaim) -> bool: ...
+    def is_node_going(self, node: Node) -> bool: ...
+
+
+@dataclass(slots=True)
+class _Expected:
+    """What one node or claim waits for."""
+
+    counts: Counter[Slot] = field(default_factory=Counter)
+    before: Counter[Slot] = field(default_factory=Counter)  # bound there when it was planned
+    until: float | None = None  # monotonic; None while the node is on its way
+
+
+class Expectations:
+    """See the module.
+
+    Args:
+        settle: seconds that kube-scheduler has for a node that is open; then the pods are planned again.
+    """
+
+    def __init__(self, clock: Clock, settle: float) -> None:
+        self._clock = clock
+        self._settle = settle
+        self._by_target: dict[str, _Expected] = {}  # node or claim → what it waits for, in the order of planning
+
+    def add(self, state: Capacity, target: str, pods: Iterable[Pod]) -> None:
+        """A plan put these pods on a node or claim."""
+        slots = Counter(slot_of(pod) for pod in pods)
+        if not slots:
+            return
+        node = _node_of(state, target)
+        bound = _bound(state, node)
+        expected = self._by_target.setdefault(target, _Expected())
+        for slot, count in slots.items():
+            # What was expected before and has come is settled; the rest is expected still, with the new ones.
+            left = max(0, expected.counts[slot] - max(0, bound[slot] - expected.before[slot]))
+            expected.counts[slot], expected.before[slot] = left + count, bound[slot]
+        if node is not None and node.is_initialized:
+            expected.until = self._clock.monotonic() + self._settle
+
+    def reset(self) -> None:
+        """A new term begins."""
+        self._by_target.clear()
+
+    def assign(self, state: Capacity, pods: Iterable[Pod]) -> dict[str, str]:
+        """Which of these pods are expected somewhere: key → node or claim. Oldest pods first; what is over is dropped.
+
+        A node that is complete holds only what really fits beside the pods that are bound there.
+        """
+        waiting: dict[Slot, list[Pod]] = {}
+        for pod in sorted(pods, key=age_of, reverse=True):
+            waiting.setdefault(slot_of(pod), []).append(pod)
+        found: dict[str, str] = {}
+        for target in list(self._by_target):
+            expected = self._by_target[target]
+            node = _node_of(state, target)
+            if not self._holds(state, target, node, expected):
+                del self._by_target[target]
+                continue
+            bound = _bound(state, node)
+            free: Resources | None = _free(state, node) if node is not None and node.is_initialized else None
+            still = 0
+            for slot, count in expected.counts.items():
+                left = count - max(0, bound[slot] - expected.before[slot])
+                still += max(0, left)
+                queue = waiting.get(slot, [])
+                while left > 0 and queue:
+                    requests = queue[-1].spec.requests
+                    if free is not None:
+                        if not fits(requests, free):
+                            break
+                        free = subtract(free, requests)
+                    found[queue.pop().meta.key] = target
+                    left -= 1
+            if not still:
+                del self._by_target[target]
+        return found
+
+    def _holds(self, state: Capacity, target: str, node: Node | None, expected: _Expected) -> bool:
+        claim = state.claim(target)
+        if claim is not None:
+            if state.is_going(claim):
+                return False
+            complete = claim.is_initialized
+        elif node is not None and not state.is_node_going(node):
+            complete = True
+        else:
+            return False
+        now = self._clock.monotonic()
+        if complete and expected.until is None:
+            expected.until = now + self._settle
+        return expected.until is None or now < expected.until
+
+
+def slot_of(pod: Pod) -> Slot:
+    """What stays the same when a pod is made anew."""
+    return owner_uid(pod), class_key(pod)
+
+
+def by_target(assigned: Mapping[str, str], pods: Mapping[str, Pod]) -> dict[str, list[Pod]]:
+    """The assignment the other way round."""
+    result: dict[str, list[Pod]] = {}
+    for key, target in assigned.items():
+        result.setdefault(target, []).append(pods[key])
+    return result
+
+
+def _node_of(state: Capacity, target: str) -> Node | None:
+    claim = state.claim(target)
+    if claim is None:
+        return state.node(target)
+    nodes = state.nodes_of(claim.provider_id)
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _bound(state: Capacity, node: Node | None) -> Counter[Slot]:
+    if node is None:
+        return Counter()
+    return Counter(slot_of(p) for p in state.pods_on(node.meta.name) if p.is_active and not p.is_daemon)
+
+
+def _free(state: Capacity, node: Node) -> Resources:
+    free: Resources = node.allocatable
+    for pod in state.pods_on(node.meta.name):
+        if not pod.is_terminal:
+            free = subtract(free, pod.spec.requests)
+    return free
