@@ -85,6 +85,10 @@ class AwsWorld:
         fresh = an_ec2_node_class(name, spec={"role": self.seeded.role_name, **spec}, status=EMPTY_STATUS)
         return made_ready(fresh, (await self.cloud.resolve_node_class(fresh)).status)
 
+    def types(self, node_class: NodeClass, *names: str) -> tuple[InstanceType, ...]:
+        """Real types as the catalogue sees them under a NodeClass."""
+        return types_of(node_class, names)
+
     async def instance(self, instance_id: str) -> dict[str, Any]:
         """The sandbox's own view of an instance."""
         return next(i for i in await self.aws.instances() if i["instanceId"] == instance_id)

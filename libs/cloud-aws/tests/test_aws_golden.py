@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from sawhorse_testing.cloud_worlds import a_claim, an_ec2_node_class
 
 GOLDEN = Path(__file__).parent / "golden"
 CLUSTER = ClusterFacts("demo", "https://demo.example", "Q0E=", "10.100.0.0/16", "1.36")
-MODEL = botocore.session.get_session().get_service_model("ec2")
+SDK = botocore.session.Session()
+SDK.get_component("data_loader").search_paths.append(str(files("sawhorse_cloud_aws") / "botocore_data"))
+MODEL = SDK.get_service_model("ec2")
 
 
 class RecordingEc2:
@@ -73,6 +76,9 @@ class Case:
 LARGE = an_instance_type("m5.large", price=0.1, spot_price=0.04, pods="29", zones=("us-west-2a", "us-west-2b"))
 XLARGE = an_instance_type("m5.xlarge", price=0.2, spot_price=0.08, pods="58", zones=("us-west-2a",))
 ARM = an_instance_type("m6g.large", price=0.09, spot_price=0.03, pods="29", architecture="arm64")
+EFA_4 = an_instance_type("p4d.24xlarge", price=21.0, spot_price=8.0, extra={"vpc.amazonaws.com/efa": "4"})
+EFA_32 = an_instance_type("p5.48xlarge", price=55.0, spot_price=20.0, extra={"vpc.amazonaws.com/efa": "32"})
+IPV6 = ClusterFacts("demo", "https://demo.example", "Q0E=", "fd12:3456::/108", "1.36")
 ON_DEMAND = {"capacity_types": ["on-demand"]}
 DEVICES = [
     {
@@ -153,7 +159,41 @@ CASES: dict[str, Case] = {
     "family-custom": Case(
         spec={"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-1"}], "userData": SCRIPT}, types=(LARGE, XLARGE)
     ),
-    "ipv6-cluster": Case(cluster=ClusterFacts("demo", "https://demo.example", "Q0E=", "fd12:3456::/108", "1.36")),
+    "ipv6-cluster": Case(cluster=IPV6, spec={"ipPrefixCount": 1}),
+    "prefix-count": Case(spec={"ipPrefixCount": 2}),
+    "connection-tracking": Case(
+        spec={"connectionTracking": {"tcpEstablishedTimeout": "350s", "udpStreamTimeout": 180, "udpTimeout": 30}}
+    ),
+    "network-interfaces": Case(
+        spec={
+            "networkInterfaces": [
+                {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+                {"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"},
+                {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "interface"},
+            ],
+            "ipPrefixCount": 1,
+            "associatePublicIPAddress": False,
+            "connectionTracking": {"udpTimeout": 30},
+        }
+    ),
+    "efa": Case(types=(EFA_4, EFA_32, LARGE), claim={"requests": {"cpu": "1", "vpc.amazonaws.com/efa": "1"}}),
+    "nested-virtualization-enabled": Case(spec={"cpuOptions": {"nestedVirtualization": "enabled"}}),
+    "nested-virtualization-disabled": Case(spec={"cpuOptions": {"nestedVirtualization": "disabled"}}),
+    "cpu-options-empty": Case(spec={"cpuOptions": {}}),
+    "cpu-options-core-count": Case(
+        spec={"cpuOptions": {"coreCount": 4, "nestedVirtualization": "enabled"}},
+        types=(
+            an_instance_type("c8i.2xlarge", cpu="8", price=0.3, spot_price=0.1),
+            an_instance_type("c8g.xlarge", cpu="4", price=0.2, spot_price=0.09, architecture="arm64"),
+        ),
+    ),
+    "cpu-options-threads-per-core": Case(
+        spec={"cpuOptions": {"threadsPerCore": 1}},
+        types=(
+            an_instance_type("m8i.xlarge", cpu="2", price=0.2, spot_price=0.08),
+            an_instance_type("m8i.2xlarge", cpu="4", price=0.4, spot_price=0.16),
+        ),
+    ),
 }
 
 
@@ -204,6 +244,14 @@ async def test_a_launch_asks_for_exactly_what_its_golden_file_says(name: str) ->
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(json.dumps(requests, indent=1, sort_keys=True) + "\n")
     assert requests == json.loads(file.read_text())
+
+
+def test_the_sdk_still_needs_our_addition_to_its_model() -> None:
+    plain = botocore.session.Session().get_service_model("ec2").shape_for("LaunchTemplateCpuOptionsRequest")
+
+    # Fails once the pinned SDK has the field: then botocore_data goes, and this test with it.
+    assert "NestedVirtualization" not in plain.members
+    assert "NestedVirtualization" in MODEL.shape_for("LaunchTemplateCpuOptionsRequest").members
 
 
 def test_every_golden_file_has_its_case() -> None:

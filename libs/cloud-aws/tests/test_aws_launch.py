@@ -15,6 +15,7 @@ from sawhorse_cloud.errors import (
     NodeClassNotReadyError,
     ThrottledError,
 )
+from sawhorse_cloud_aws.calls import client, session
 from sawhorse_cloud_aws.hashing import HASH_VERSION
 from sawhorse_model.aws import NODECLASS_HASH, NODECLASS_HASH_VERSION, TENANCY, ZONE_ID
 from sawhorse_model.labels import ARCH, INSTANCE_TYPE, LAUNCH_TOKEN, NODEPOOL, OS, REGION, ZONE
@@ -373,3 +374,87 @@ async def test_many_fleets_at_once_share_their_templates(world: Any) -> None:
     made = (await world.aws.calls())["CreateLaunchTemplate"] - before["CreateLaunchTemplate"]
     assert len(ids) == 8
     assert made <= 3  # one for each image and number of pods
+
+
+async def test_nested_virtualization_is_launched_on_types_that_have_it_only(world: Any) -> None:
+    node_class = await world.resolved("nested", {"cpuOptions": {"nestedVirtualization": "enabled"}})
+    world.instance_types = world.types(node_class, "m5.large", "m8i.large")
+
+    result = await launch(world, node_class=node_class)
+
+    assert result.launched["default-1"].instance.instance_type == "m8i.large"
+
+
+async def test_nested_virtualization_disabled_leaves_every_type(world: Any) -> None:
+    node_class = await world.resolved("flat", {"cpuOptions": {"nestedVirtualization": "disabled"}})
+    world.instance_types = world.types(node_class, "m5.large")
+
+    assert len((await launch(world, node_class=node_class)).launched) == 1
+
+
+async def test_nested_virtualization_goes_over_the_wire(world: Any) -> None:
+    sent: list[str] = []
+    data = {"ImageId": "ami-1", "CpuOptions": {"NestedVirtualization": "enabled"}}
+
+    async with client("ec2", region="us-east-1", endpoint_url=world.aws.endpoint_url) as ec2:
+        ec2.meta.events.register("before-send.ec2.CreateLaunchTemplate", lambda request, **_: sent.append(request.body))
+        await ec2.create_launch_template(LaunchTemplateName="wired", LaunchTemplateData=data)
+
+    assert "LaunchTemplateData.CpuOptions.NestedVirtualization=enabled" in sent[0]
+
+
+async def test_fewer_cores_reach_the_machine_and_its_capacity(world: Any) -> None:
+    node_class = await world.resolved("cores", {"cpuOptions": {"coreCount": 2, "threadsPerCore": 1}})
+    world.instance_types = world.types(node_class, "m5.large", "m5.2xlarge")
+
+    launched = (await launch(world, node_class=node_class)).launched["default-1"]
+
+    async with ec2_client(world) as ec2:
+        (described,) = (await ec2.describe_instances(InstanceIds=[launched.instance.id]))["Reservations"]
+    assert launched.instance.instance_type == "m5.2xlarge"  # m5.large has one core
+    assert described["Instances"][0]["CpuOptions"] == {"CoreCount": 2, "ThreadsPerCore": 1}
+    assert launched.capacity["cpu"] == 2000
+
+
+async def test_network_interfaces_and_time_outs_launch(world: Any) -> None:
+    interfaces = [
+        {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+        {"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"},
+    ]
+    node_class = await world.resolved(
+        "efa", {"networkInterfaces": interfaces, "connectionTracking": {"udpTimeout": "30s"}, "ipPrefixCount": 1}
+    )
+    world.instance_types = world.types(node_class, "m5.large", "c6in.32xlarge")
+
+    launched = (await launch(world, node_class=node_class)).launched["default-1"]
+
+    (template,) = await _templates(world, "efa")
+    first, second = template["NetworkInterfaces"]
+    assert (first["Ipv4PrefixCount"], first["ConnectionTrackingSpecification"]) == (1, {"UdpTimeout": 30})
+    assert (second["InterfaceType"], "Ipv4PrefixCount" in second) == ("efa-only", False)
+    assert launched.instance.instance_type == "c6in.32xlarge"
+    assert launched.capacity["vpc.amazonaws.com/efa"] == 1
+
+
+async def test_efa_is_there_for_the_claim_that_asks_and_for_no_other(world: Any) -> None:
+    world.instance_types = world.types(world.node_class, "c6in.32xlarge")
+
+    asking = await launch(world, a_claim(requests={"cpu": "1", "vpc.amazonaws.com/efa": "2"}))
+    other = await launch(world)
+
+    assert asking.launched["default-1"].capacity["vpc.amazonaws.com/efa"] == 2
+    assert "vpc.amazonaws.com/efa" not in other.launched["default-1"].capacity
+
+
+async def _templates(world: Any, node_class: str) -> list[dict[str, Any]]:
+    """What the templates of a class say, as EC2 has it."""
+    async with session().client("ec2", region_name="us-east-1", endpoint_url=world.aws.endpoint_url) as ec2:
+        where = [{"Name": "tag:karpenter.k8s.aws/ec2nodeclass", "Values": [node_class]}]
+        found = (await ec2.describe_launch_templates(Filters=where))["LaunchTemplates"]
+        versions = [
+            (await ec2.describe_launch_template_versions(LaunchTemplateName=t["LaunchTemplateName"]))[
+                "LaunchTemplateVersions"
+            ][0]
+            for t in found
+        ]
+    return [v["LaunchTemplateData"] for v in versions]

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib.resources import files
 from typing import Any
 
 import aioboto3
 import aiohttp
 from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -226,8 +228,12 @@ def chunks(values: Sequence[str], size: int = FILTER_VALUES) -> list[list[str]]:
 
 
 def session() -> aioboto3.Session:
-    """A session with the SDK's own search for credentials."""
-    return aioboto3.Session()
+    """A session with the SDK's own search for credentials, and fields of EC2 that the pinned SDK does not know yet."""
+    core = AioSession()
+    # aioboto3's pin of botocore predates CpuOptions.NestedVirtualization, and would refuse to send it. botocore merges
+    # files named *.sdk-extras.json into its models. Drop the folder once the pin has the field: a test says when.
+    core.get_component("data_loader").search_paths.append(str(files("sawhorse_cloud_aws") / "botocore_data"))
+    return aioboto3.Session(botocore_session=core)
 
 
 @asynccontextmanager

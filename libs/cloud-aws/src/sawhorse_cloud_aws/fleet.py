@@ -8,6 +8,13 @@ from sawhorse_cloud.cloud import Instance, LaunchResult
 from sawhorse_cloud.errors import CloudError, InsufficientCapacityError, NodeClassNotReadyError
 from sawhorse_cloud_aws.calls import TEMPLATE_NOT_FOUND, call, error_code, is_too_large, tag_list
 from sawhorse_cloud_aws.choice import Candidate, Choice, choose, has_relaxed_minimum
+from sawhorse_cloud_aws.launch_fields import (
+    CpuRequest,
+    InterfacePlan,
+    connection_tracking,
+    cpu_request,
+    interface_plan,
+)
 from sawhorse_cloud_aws.launched import describe_launch, fleet_instances
 from sawhorse_cloud_aws.outcomes import SUBNET_FULL, UNFULFILLABLE, failed_offerings, launch_error, name_cause
 from sawhorse_cloud_aws.subnets import SubnetPicker
@@ -18,6 +25,7 @@ from sawhorse_cloud_aws.user_data import LARGEST_BYTES, ClusterFacts, build_user
 from sawhorse_model.aws import NODECLASS_LABEL, EC2NodeClass
 from sawhorse_model.instances import CapacityType, InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE
+from sawhorse_model.manifests.fields import ManifestError
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.resources import PODS
 
@@ -44,6 +52,16 @@ class Launch:
     def zones(self) -> dict[str, str]:
         """Subnet id → zone."""
         return {subnet.id: subnet.zone for subnet in self.node_class.subnets}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Types that one template serves: all in which templates of a launch may differ."""
+
+    image_id: str
+    pods: int  # 0 where the user data does not name it
+    interfaces: InterfacePlan
+    cpu: CpuRequest
 
 
 class FleetLauncher:
@@ -113,6 +131,10 @@ class FleetLauncher:
         }
         if missing := [name for name, found in parts.items() if not found]:
             raise NodeClassNotReadyError(f"NodeClass {node_class.name} has no {' and no '.join(missing)} in its status")
+        try:
+            connection_tracking(node_class)
+        except ManifestError as error:
+            raise NodeClassNotReadyError(f"NodeClass {node_class.name}: {error}") from error
 
     async def _launch(self, launch: Launch) -> LaunchResult:
         if launch.token in self._asked:
@@ -153,17 +175,22 @@ class FleetLauncher:
 
     async def _configs(self, launch: Launch, *, most: int | None = None) -> list[dict[str, Any]]:
         choice = launch.choice if most is None else launch.choice.cheapest(max(most, 1))
-        groups: dict[tuple[str, int], list[Candidate]] = {}
-        by_pods = uses_max_pods(launch.node_class)
+        groups: dict[str, tuple[Group, list[Candidate]]] = {}
         for candidate in choice.candidates:  # cheapest first, and so the groups
-            pods = candidate.type.capacity.get(PODS, 0) if by_pods else 0
-            groups.setdefault((candidate.ami.id, pods), []).append(candidate)
-        return [
-            await self._config(launch, image_id, pods, members)
-            for (image_id, pods), members in list(groups.items())[:MOST_TEMPLATES]
-        ]
+            group = self._group(launch, candidate)
+            groups.setdefault(repr(group), (group, []))[1].append(candidate)
+        return [await self._config(launch, group, members) for group, members in list(groups.values())[:MOST_TEMPLATES]]
 
-    async def _config(self, launch: Launch, image_id: str, pods: int, members: Sequence[Candidate]) -> dict[str, Any]:
+    def _group(self, launch: Launch, candidate: Candidate) -> Group:
+        kind, node_class = candidate.type, launch.node_class
+        return Group(
+            image_id=candidate.ami.id,
+            pods=kind.capacity.get(PODS, 0) if uses_max_pods(node_class) else 0,
+            interfaces=interface_plan(node_class, launch.claims[0], kind),
+            cpu=cpu_request(node_class, kind),
+        )
+
+    async def _config(self, launch: Launch, group: Group, members: Sequence[Candidate]) -> dict[str, Any]:
         claim, node_class = launch.claims[0], launch.node_class
         user_data = build_user_data(
             node_class,
@@ -174,7 +201,7 @@ class FleetLauncher:
                 NODECLASS_LABEL: node_class.name,
             },
             taints=(*claim.taints, *claim.startup_taints),
-            max_pods=pods,
+            max_pods=group.pods,
         )
         size = user_data_bytes(user_data)
         if size > LARGEST_BYTES:
@@ -186,12 +213,15 @@ class FleetLauncher:
         data = template_data(
             node_class,
             TemplateRequest(
-                image_id=image_id,
+                image_id=group.image_id,
                 user_data=user_data,
                 tags=launch.tags,
                 spot=launch.choice.capacity_type is CapacityType.SPOT,
                 region=self._region,
                 tenancy=launch.choice.tenancy,
+                ipv6=self._cluster.is_ipv6,
+                interfaces=group.interfaces,
+                cpu=group.cpu,
             ),
         )
         name = await self._templates.ensure(node_class, data, launch.tags)
@@ -201,7 +231,7 @@ class FleetLauncher:
                 {
                     "InstanceType": candidate.type.name,
                     "SubnetId": launch.subnets[offering.zone],
-                    "ImageId": image_id,
+                    "ImageId": group.image_id,
                     # The zone is in the subnet already; stated, so that errors carry it back.
                     "AvailabilityZone": offering.zone,
                     "Priority": offering.price,

@@ -7,6 +7,7 @@ from sawhorse_cloud.cloud import Instance, InstanceState, Launched
 from sawhorse_cloud_aws.calls import tag_map
 from sawhorse_cloud_aws.choice import tenancy_of, wanted
 from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
+from sawhorse_cloud_aws.launch_fields import has_efa
 from sawhorse_cloud_aws.tags import TOKEN_TAG
 from sawhorse_model.aws import (
     EFA,
@@ -91,13 +92,6 @@ def fleet_instances(
                 ),
             )
     return sorted(found, key=lambda i: i.id)
-
-
-def has_efa(claim: NodeClaim, node_class: EC2NodeClass | None) -> bool:
-    """Whether the claim's machine starts with interfaces for EFA."""
-    if node_class is not None and (asked := node_class.node_class.spec.get("networkInterfaces")):
-        return any(i.get("interfaceType") == "efa-only" for i in asked)
-    return claim.requests.get(EFA, 0) > 0
 
 
 def describe_launch(

@@ -1,10 +1,11 @@
 """The content of a launch template: RequestLaunchTemplateData of CreateLaunchTemplate. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sawhorse_cloud_aws.calls import tag_list
+from sawhorse_cloud_aws.launch_fields import CpuRequest, InterfacePlan
 from sawhorse_model.aws import BlockDevice, EC2NodeClass
 
 _GIB = 2**30
@@ -32,6 +33,9 @@ class TemplateRequest:
     spot: bool
     region: str
     tenancy: str = "default"
+    ipv6: bool = False
+    interfaces: InterfacePlan = field(default_factory=InterfacePlan)
+    cpu: CpuRequest = field(default_factory=CpuRequest)
 
 
 def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[str, Any]:
@@ -43,11 +47,13 @@ def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[st
         "Monitoring": {"Enabled": node_class.detailed_monitoring},
         "MetadataOptions": _metadata(node_class, request.region),
         "Placement": {"Tenancy": request.tenancy},
-        "NetworkInterfaces": _interfaces(node_class),
+        "NetworkInterfaces": _interfaces(node_class, request),
         "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list(request.tags)} for kind in tagged],
     }
     if request.user_data:
         data["UserData"] = request.user_data
+    if cpu := request.cpu.to_raw():
+        data["CpuOptions"] = cpu
     if devices := _devices(node_class):
         data["BlockDeviceMappings"] = devices
     return data
@@ -66,16 +72,41 @@ def _metadata(node_class: EC2NodeClass, region: str) -> dict[str, Any]:
     return metadata
 
 
-def _interfaces(node_class: EC2NodeClass) -> list[dict[str, Any]]:
-    interface: dict[str, Any] = {
-        "DeviceIndex": 0,
-        "NetworkCardIndex": 0,
-        # Groups stand on the interface only: EC2 refuses them in both places.
-        "Groups": [g.id for g in node_class.security_groups],
-    }
+def _interfaces(node_class: EC2NodeClass, request: TemplateRequest) -> list[dict[str, Any]]:
+    plan = request.interfaces
+    # Groups stand on the interfaces only: EC2 refuses them in both places.
+    bare: dict[str, Any] = {"Groups": [g.id for g in node_class.security_groups]}
+    full = bare | _addresses(node_class, request)
+    if plan.requests:
+        return [
+            {
+                "NetworkCardIndex": each.card,
+                "DeviceIndex": each.device,
+                "InterfaceType": "efa-only" if each.efa_only else "interface",
+                **(bare if each.efa_only else full),
+            }
+            for each in plan.requests
+        ]
+    if plan.efa:
+        return [
+            {"NetworkCardIndex": card, "DeviceIndex": min(card, 1), "InterfaceType": "efa", **full}
+            for card in range(plan.efa)
+        ]
+    return [{"DeviceIndex": 0, **full}]
+
+
+def _addresses(node_class: EC2NodeClass, request: TemplateRequest) -> dict[str, Any]:
+    """What an interface that carries IP traffic has, and one for EFA alone has not."""
+    found: dict[str, Any] = {}
     if node_class.associate_public_ip is not None:
-        interface["AssociatePublicIpAddress"] = node_class.associate_public_ip
-    return [interface]
+        found["AssociatePublicIpAddress"] = node_class.associate_public_ip
+    if request.interfaces.prefixes:
+        found["Ipv6PrefixCount" if request.ipv6 else "Ipv4PrefixCount"] = request.interfaces.prefixes
+    if request.ipv6:
+        found |= {"PrimaryIpv6": True, "Ipv6AddressCount": 1}
+    if request.interfaces.tracking:
+        found["ConnectionTrackingSpecification"] = dict(request.interfaces.tracking)
+    return found
 
 
 def _devices(node_class: EC2NodeClass) -> list[dict[str, Any]]:

@@ -22,11 +22,7 @@ _ADMISSION_DOMAINS = ("kubernetes.io", "k8s.io")
 # Fields of the spec that a launch does not act upon yet. To ignore one silently could cost money or isolation.
 UNSUPPORTED_FIELDS = (
     "placementGroupSelector",
-    "networkInterfaces",
     "capacityReservationSelectorTerms",
-    "connectionTracking",
-    "ipPrefixCount",
-    "cpuOptions",
 )
 
 

@@ -5,7 +5,8 @@ Pure: it reads the NodeClass, what its look-ups found and the cluster's facts.
 
 from collections.abc import Callable, Sequence
 
-from sawhorse_cloud_aws.spec import Misfit
+from sawhorse_cloud_aws.launch_fields import connection_tracking
+from sawhorse_cloud_aws.spec import INVALID, Misfit
 from sawhorse_cloud_aws.user_data import (
     LARGEST_BYTES,
     ClusterFacts,
@@ -15,6 +16,7 @@ from sawhorse_cloud_aws.user_data import (
     user_data_problem,
 )
 from sawhorse_model.aws import EC2NodeClass
+from sawhorse_model.manifests.fields import ManifestError
 from sawhorse_model.meta import Condition
 
 VALIDATION = "ValidationSucceeded"
@@ -64,6 +66,14 @@ def _check_cluster(node_class: EC2NodeClass, cluster: ClusterFacts) -> Condition
     return _bad("ClusterCIDRResolutionFailed", problem)
 
 
+def _check_connection_tracking(node_class: EC2NodeClass, cluster: ClusterFacts) -> Condition | None:
+    try:
+        connection_tracking(node_class)
+    except ManifestError as error:
+        return _bad(INVALID, str(error))
+    return None
+
+
 def _check_tags(node_class: EC2NodeClass, cluster: ClusterFacts) -> Condition | None:
     for key in node_class.tags:
         if not key:
@@ -87,5 +97,5 @@ def _check_user_data(node_class: EC2NodeClass, cluster: ClusterFacts) -> Conditi
 
 
 _Check = Callable[[EC2NodeClass, ClusterFacts], Condition | None]
-_BEFORE: tuple[_Check, ...] = (_check_support, _check_cluster)
+_BEFORE: tuple[_Check, ...] = (_check_support, _check_cluster, _check_connection_tracking)
 _AFTER: tuple[_Check, ...] = (_check_tags, _check_user_data)
