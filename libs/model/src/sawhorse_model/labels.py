@@ -26,6 +26,7 @@ UNREGISTERED_TAINT = "karpenter.sh/unregistered"
 DISRUPTED_TAINT = "karpenter.sh/disrupted"
 
 # Ours. Values: see docs/configuration.md.
+HINT_MANAGER = "sawhorse-hints"  # field manager of status.nominatedNodeName that we set
 LAUNCH_TOKEN = "sawhorse.dev/launch"
 DRAIN_OWNER = "sawhorse.dev/drain-owner"
 INTERRUPTED_AT = "sawhorse.dev/interrupted-at"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sawhorse_model.labels import HINT_MANAGER
 from sawhorse_model.meta import ObjectMeta
 from sawhorse_model.requirements import RequirementSpec
 from sawhorse_model.selectors import LabelSelector
@@ -140,7 +141,7 @@ class Pod:
             self.unschedulable
             and not self.node_name
             and self.is_active
-            and not (self.nominated_node and self.nominated_by == "kube-scheduler")
+            and (not self.nominated_node or self.nominated_by == HINT_MANAGER)
             and not self.is_daemon
             and not self.is_mirror
         )
