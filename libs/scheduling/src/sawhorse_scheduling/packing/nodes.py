@@ -1,0 +1,194 @@
+"""Nodes being filled: how many pods of a class each can still take, and the ways to put pods on them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawhorse_scheduling.arrays import BoolArray, FloatArray, IntArray
+from sawhorse_scheduling.packing.compact import Compact
+
+Counts = NDArray[np.int32]
+
+
+@dataclass(eq=False, slots=True)
+class NodeSet:
+    """N nodes: column, pods of each class, room left. Changed in place by the functions here only."""
+
+    column: IntArray  # (N,)
+    counts: Counts  # (N, C)
+    room: IntArray  # (N, R)
+
+    @classmethod
+    def empty(cls, small: Compact, columns: IntArray) -> "NodeSet":
+        """New nodes without pods."""
+        return cls(columns, np.zeros((len(columns), len(small.counts)), dtype=np.int32), small.capacity[columns].copy())
+
+    @classmethod
+    def filled(cls, small: Compact, columns: IntArray, counts: Counts) -> "NodeSet":
+        """Nodes with these pods on them."""
+        return cls(columns, counts, small.capacity[columns] - loads(small, counts))
+
+    def take(self, which: IntArray | BoolArray) -> "NodeSet":
+        """A copy of some of the nodes."""
+        return NodeSet(self.column[which].copy(), self.counts[which].copy(), self.room[which].copy())
+
+    def __len__(self) -> int:
+        """How many nodes."""
+        return len(self.column)
+
+
+def loads(small: Compact, counts: Counts) -> IntArray:
+    """(N, R) what the pods on each node ask for, exactly."""
+    # Products stay far below 2**53 for each term, but sums of bytes may not: integers throughout.
+    total: IntArray = counts.astype(np.int64) @ small.requests
+    return total
+
+
+def joined(parts: list[NodeSet]) -> NodeSet:
+    """All nodes of several sets, in order. At least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    return NodeSet(
+        np.concatenate([part.column for part in parts]),
+        np.concatenate([part.counts for part in parts]),
+        np.concatenate([part.room for part in parts]),
+    )
+
+
+def space_for(small: Compact, nodes: NodeSet, index: int) -> IntArray:
+    """(N,) how many more pods of the class each node can take."""
+    request = small.requests[index]
+    space = np.minimum(small.fit[index, nodes.column], small.node_cap[index] - nodes.counts[:, index])
+    for resource in np.flatnonzero(request):
+        space = np.minimum(space, nodes.room[:, resource] // request[resource])
+    for members, limit in small.limits_of[index]:
+        space = np.minimum(space, limit - nodes.counts[:, members].sum(axis=1))
+    if small.conflicts is not None:
+        rivals = np.flatnonzero(small.conflicts[index])
+        if len(rivals):
+            space[np.logical_or.reduce(nodes.counts[:, rivals] > 0, axis=1)] = 0
+    free: IntArray = np.maximum(space, 0)
+    return free
+
+
+def put(small: Compact, nodes: NodeSet, index: int, where: IntArray, amount: IntArray) -> None:
+    """Place pods of a class: `amount` (one number for each) on the nodes `where`."""
+    nodes.counts[where, index] += amount.astype(np.int32)
+    nodes.room[where] -= amount[:, None] * small.requests[index]
+
+
+def hardest_first(small: Compact) -> IntArray:
+    """Classes in the order in which they are placed.
+
+    First those that share a limit per node or have one: each of them needs its own slot, so room that other pods took
+    costs a whole node. Then by size: the greatest part of the largest node, ties by the sum of parts.
+    """
+    parts = small.requests / np.maximum(small.capacity.max(axis=0, initial=1), 1)
+    limited = small.node_cap < small.counts
+    for members, _ in small.groups:
+        limited[members] = True
+    return np.lexsort((-parts.sum(axis=1), -parts.max(axis=1, initial=0.0), ~limited)).astype(np.int64)
+
+
+def spread_over(small: Compact, column: int, number: int, wanted: IntArray, order: IntArray) -> NodeSet:
+    """New equal nodes that share `wanted` (C,) pods evenly; what does not fit is left out.
+
+    Large pods go first, each class to the nodes with most room in what it asks for: so all nodes stay about equally
+    full in every resource, and the small pods at the end level them.
+    """
+    nodes = NodeSet.empty(small, np.full(number, column, dtype=np.int64))
+    share = small.requests / np.maximum(small.capacity[column], 1)
+    for index in order:
+        left = int(wanted[index])
+        while left > 0:
+            space = space_for(small, nodes, index)
+            each = max(1, left // number)
+            open_nodes = np.flatnonzero(space > 0)
+            if not len(open_nodes):
+                break
+            if each > 1:
+                amount = np.minimum(space[open_nodes], each)
+                put(small, nodes, index, open_nodes, amount)
+                left -= int(amount.sum())
+                continue
+            if len(open_nodes) > left:
+                slack = (nodes.room[open_nodes] / np.maximum(small.capacity[column], 1)) @ share[index]
+                open_nodes = open_nodes[np.argsort(-slack, kind="stable")[:left]]
+            put(small, nodes, index, open_nodes, np.ones(len(open_nodes), dtype=np.int64))
+            left -= len(open_nodes)
+    return nodes
+
+
+def fill_in(small: Compact, nodes: NodeSet, rest: IntArray, order: IntArray) -> int:
+    """Put what is left (`rest`, changed) onto nodes that have room, large pods first, fullest nodes first.
+
+    Returns how many pods found a place.
+    """
+    placed = 0
+    if not len(nodes):
+        return placed
+    for index in order:
+        left = int(rest[index])
+        if not left:
+            continue
+        space = space_for(small, nodes, index)
+        where = np.flatnonzero(space)
+        if not len(where):
+            continue
+        slack = (nodes.room[where] / np.maximum(small.capacity[nodes.column[where]], 1)).max(axis=1)
+        where = where[np.argsort(slack, kind="stable")]
+        reach = np.cumsum(space[where])
+        amount = np.minimum(space[where], np.maximum(left - (reach - space[where]), 0))
+        used = amount > 0
+        put(small, nodes, index, where[used], amount[used])
+        done = int(amount.sum())
+        rest[index] -= done
+        placed += done
+    return placed
+
+
+def greedy_fills(small: Compact, columns: IntArray, rest: IntArray, order: IntArray) -> Counts:
+    """(K, C) one node of each column filled with what is left, class after class as often as it fits."""
+    nodes = NodeSet.empty(small, columns)
+    top_up(small, nodes, rest, order)
+    return nodes.counts
+
+
+def top_up(small: Compact, nodes: NodeSet, most: IntArray, order: IntArray) -> None:
+    """Fill each node on its own: class after class as often as it fits, at most `most` (C,) on each."""
+    for index in order:
+        left = int(most[index])
+        if left:
+            amount = np.minimum(space_for(small, nodes, index), left)
+            nodes.counts[:, index] += amount.astype(np.int32)
+            nodes.room -= amount[:, None] * small.requests[index]
+
+
+def openable(small: Compact, columns: IntArray, counts: Counts) -> BoolArray:
+    """(N,) whether each node holds a pod of a class that may open its column."""
+    if small.opens is None:
+        return np.ones(len(columns), dtype=np.bool_)
+    opened: BoolArray = np.logical_or.reduce((counts > 0) & small.opens[:, columns].T, axis=1)
+    return opened
+
+
+def affordable(small: Compact, budget: IntArray) -> IntArray:
+    """(T,) how many nodes of each column the budgets still allow."""
+    most = np.full(len(small.price), np.iinfo(np.int64).max)
+    for number in range(len(budget)):
+        use = small.budget_use[:, number]
+        most = np.where(use > 0, np.minimum(most, max(int(budget[number]), 0) // np.maximum(use, 1)), most)
+    return most
+
+
+def budget_left(small: Compact, columns: IntArray) -> IntArray:
+    """(L,) what these nodes leave of the budgets."""
+    left: IntArray = small.budget - small.budget_use[columns].sum(axis=0)
+    return left
+
+
+def total_cost(small: Compact, nodes: NodeSet) -> float:
+    """Price and fixed cost of all nodes."""
+    costs: FloatArray = small.cost[nodes.column]
+    return float(costs.sum())
