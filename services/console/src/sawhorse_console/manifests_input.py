@@ -1,0 +1,194 @@
+"""Kubernetes objects to a planning snapshot's parts: what is read, what is skipped, what is wrong.
+
+Workloads keep their replicas as a count; no object is made per replica.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sawhorse_console.manifests_files import Document, Problem, UnreadableError, read_documents
+from sawhorse_console.manifests_known import unknown_fields
+from sawhorse_model.cluster import DaemonSet, Namespace
+from sawhorse_model.manifests import PARSERS, ManifestError, template_pod
+from sawhorse_model.manifests import fields as read
+from sawhorse_model.meta import ObjectMeta, OwnerReference
+from sawhorse_model.node import Node
+from sawhorse_model.nodeclaim import NodeClaim
+from sawhorse_model.nodeclass import NodeClass
+from sawhorse_model.nodepool import NodePool
+from sawhorse_model.pod import Pod
+
+MOST_REPLICAS = 2**31 - 1
+
+# Kinds that are read, with the API group they must be of.
+GROUPS = {
+    "Pod": "",
+    "Deployment": "apps",
+    "StatefulSet": "apps",
+    "DaemonSet": "apps",
+    "ReplicaSet": "apps",
+    "ReplicationController": "",
+    "Job": "batch",
+    "Node": "",
+    "NodeClaim": "karpenter.sh",
+    "NodePool": "karpenter.sh",
+    "EC2NodeClass": "karpenter.k8s.aws",
+    "PersistentVolumeClaim": "",
+    "PersistentVolume": "",
+    "StorageClass": "storage.k8s.io",
+    "CSINode": "storage.k8s.io",
+    "PodDisruptionBudget": "policy",
+    "Namespace": "",
+    "PriorityClass": "scheduling.k8s.io",
+}
+_VERSIONED = frozenset({"NodeClaim", "NodePool", "EC2NodeClass"})  # of these only v1 is understood
+_TEMPLATED = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"})
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Something that keeps `replicas` pods like `pod`."""
+
+    kind: str
+    meta: ObjectMeta
+    replicas: int
+    pod: Pod
+
+
+@dataclass(slots=True)
+class Manifests:
+    """What was read. `warnings` hold what was passed over; `notable` are those that --strict refuses."""
+
+    pods: list[Pod] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+    daemonsets: list[DaemonSet] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    claims: list[NodeClaim] = field(default_factory=list)
+    nodepools: list[NodePool] = field(default_factory=list)
+    nodeclasses: dict[str, NodeClass] = field(default_factory=dict)
+    namespaces: list[Namespace] = field(default_factory=list)
+    notable: list[Problem] = field(default_factory=list)
+
+
+def read_manifests(paths: Sequence[Path], *, strict: bool = False) -> Manifests:
+    """Read manifest files and folders.
+
+    Raises:
+        UnreadableError: something cannot be read or makes no sense; all problems at once. With `strict` also for
+            kinds that are skipped and fields that are not known.
+    """
+    problems: list[Problem] = []
+    result = Manifests()
+    skipped: dict[str, Document] = {}
+    seen: dict[tuple[str, str], str] = {}
+    for document in read_documents(paths, problems):
+        reason = _skip(document)
+        if reason:
+            skipped.setdefault(reason, document)
+            continue
+        try:
+            _add(result, document, seen, problems)
+        except ManifestError as error:
+            problems.append(Problem(document.file, document.label, error.field, error.problem))
+        else:
+            result.notable += [
+                Problem(document.file, document.label, path, "is no field of this kind; it is ignored")
+                for path in unknown_fields(document.kind, document.raw)
+            ]
+    result.notable += [Problem(d.file, d.label, "", reason) for reason, d in skipped.items()]
+    if strict:
+        problems += result.notable
+    if problems:
+        raise UnreadableError(problems)
+    return result
+
+
+def _skip(document: Document) -> str:
+    """Why an object is passed over; empty when it is read."""
+    group, _, version = document.api_version.rpartition("/")
+    if document.kind == "ComputeClass":
+        return "ComputeClass is not planned for yet; such objects are skipped"
+    if document.kind not in GROUPS:
+        return f"kind {document.kind} does not matter to planning; such objects are skipped"
+    if document.api_version and group != GROUPS[document.kind]:
+        return f"kind {document.kind} of {document.api_version} is not one that is planned with; skipped"
+    if document.kind in _VERSIONED and document.api_version and version != "v1":
+        return f"{document.api_version} {document.kind} is not read; convert it to {group}/v1"
+    return ""
+
+
+def _add(result: Manifests, document: Document, seen: dict[tuple[str, str], str], problems: list[Problem]) -> None:
+    kind, raw = document.kind, document.raw
+    parsed = _workload(document) if kind in _TEMPLATED else PARSERS[kind](raw)
+    meta: ObjectMeta = parsed.meta
+    if not meta.name:
+        generated = read.text(read.mapping(raw, "metadata", ""), "generateName", "metadata")
+        if kind != "Pod" or not generated:
+            raise ManifestError("metadata.name", "is missing; name the object")
+        meta = replace(meta, name=f"{generated}{len(result.pods)}")
+        parsed = replace(parsed, meta=meta)
+    key = (kind, meta.key)
+    if key in seen:
+        text = f"is given twice (also in {seen[key]}); keep one"
+        problems.append(Problem(document.file, document.label, "metadata.name", text))
+        return
+    seen[key] = document.file
+    _KEEP.get(kind, _drop)(result, parsed)
+
+
+def _drop(result: Manifests, parsed: Any) -> None:
+    """Kinds that are checked for being readable and not needed further."""
+
+
+def _keep_class(result: Manifests, parsed: NodeClass) -> None:
+    result.nodeclasses[parsed.meta.name] = parsed
+
+
+_KEEP: dict[str, Callable[[Manifests, Any], None]] = {
+    "Pod": lambda result, parsed: result.pods.append(parsed),
+    "DaemonSet": lambda result, parsed: result.daemonsets.append(parsed),
+    "Node": lambda result, parsed: result.nodes.append(parsed),
+    "NodeClaim": lambda result, parsed: result.claims.append(parsed),
+    "NodePool": lambda result, parsed: result.nodepools.append(parsed),
+    "Namespace": lambda result, parsed: result.namespaces.append(parsed),
+    "EC2NodeClass": _keep_class,
+    **dict.fromkeys(_TEMPLATED, lambda result, parsed: result.workloads.append(parsed)),
+}
+
+
+def _workload(document: Document) -> Workload:
+    raw, kind = document.raw, document.kind
+    meta = read.meta(raw, default_namespace="default")
+    spec = read.mapping(raw, "spec", "")
+    if not spec.get("template"):
+        raise ManifestError("spec.template", "is missing; a workload needs a pod template")
+    pod = template_pod(spec, "spec", name=meta.name, namespace=meta.namespace)
+    if kind == "Job":
+        replicas = _running(raw, spec)
+        owner_version = "batch/v1"
+    else:
+        replicas = read.integer(spec, "replicas", "spec", 1, low=0, high=MOST_REPLICAS)
+        owner_version = "v1" if kind == "ReplicationController" else "apps/v1"
+    claims = tuple(
+        read.text(read.mapping(item, "metadata", path), "name", f"{path}.metadata")
+        for index, item in enumerate(read.items(spec, "volumeClaimTemplates", "spec"))
+        for path in (f"spec.volumeClaimTemplates[{index}]",)
+    )
+    if claims:
+        pod = replace(pod, spec=replace(pod.spec, claims=(*pod.spec.claims, *claims)))
+    owner = OwnerReference(owner_version, kind, meta.name, meta.uid, controller=True)
+    return Workload(kind, meta, replicas, replace(pod, meta=replace(pod.meta, owners=(owner,))))
+
+
+def _running(raw: Any, spec: Any) -> int:
+    """How many pods of a Job run at a time from now on."""
+    if spec.get("suspend"):
+        return 0
+    parallel = read.integer(spec, "parallelism", "spec", 1, low=0, high=MOST_REPLICAS)
+    if spec.get("completions") is None:
+        return parallel
+    wanted = read.integer(spec, "completions", "spec", 1, low=0, high=MOST_REPLICAS)
+    done = read.integer(read.mapping(raw, "status", ""), "succeeded", "status", 0, low=0)
+    return min(parallel, max(wanted - done, 0))

@@ -1,0 +1,80 @@
+"""`sawhorse plan`: manifests and a catalogue in, a plan out. Offline; reads files and nothing else."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from sawhorse_catalog.builtin import builtin_catalog
+from sawhorse_catalog.files import CatalogError, parse_catalog_file
+from sawhorse_console.manifests_files import Problem, UnreadableError
+from sawhorse_console.manifests_input import read_manifests
+from sawhorse_console.plan_output import Timing, write_json, write_table
+from sawhorse_console.plan_snapshot import Catalog, build_snapshot
+from sawhorse_model.manifests import ManifestError
+from sawhorse_scheduling.solve import solve
+
+DONE, SOMETHING_UNSCHEDULABLE, WRONG_INPUT = 0, 1, 2
+
+
+def run_plan(
+    files: Sequence[Path],
+    *,
+    catalog: Path | None,
+    output: str,
+    time_limit: float | None,
+    strict: bool,
+    stdout: TextIO,
+    stderr: TextIO,
+) -> int:
+    """Plan the pods of manifest files and print the plan.
+
+    Args:
+        catalog: a catalogue file; None for the built-in table.
+        output: `table` or `json`.
+        time_limit: seconds that planning may take, a guard only; None for none.
+        strict: refuse kinds that are skipped and fields that are not known.
+    Returns:
+        0: every pod has a place, 1: some pod has none, 2: the input cannot be used (one line per problem on stderr).
+    """
+    try:
+        manifests = read_manifests(files, strict=strict)
+        prices, currency, notes = _read_catalog(catalog)
+        try:
+            snapshot, warnings = build_snapshot(manifests, prices, time_limit=time_limit)
+        except ManifestError as error:
+            raise UnreadableError([Problem("", "EC2NodeClass", error.field, error.problem)]) from error
+    except UnreadableError as error:
+        _report(error.problems, stderr)
+        return WRONG_INPUT
+    begun = time.perf_counter()
+    plan = solve(snapshot)
+    seconds = time.perf_counter() - begun
+    timing = Timing(first_seconds=seconds, first_price=plan.price_per_hour, solve_seconds=seconds)
+    told = [*map(str, manifests.notable), *warnings, *notes]
+    if output == "json":
+        write_json(plan, timing, told, stdout)
+    else:
+        write_table(plan, timing, told, currency, stdout)
+    return SOMETHING_UNSCHEDULABLE if plan.unschedulable else DONE
+
+
+def _read_catalog(path: Path | None) -> tuple[Catalog, str, tuple[str, ...]]:
+    """The catalogue, its currency, and what to say about it."""
+    if path is None:
+        built_in = builtin_catalog()
+        return built_in, built_in.currency, (f"built-in catalogue of {built_in.region}: {built_in.note}",)
+    try:
+        given = parse_catalog_file(path.read_bytes())
+    except OSError as error:
+        text = f"cannot be read: {error.strerror or error}"
+        raise UnreadableError([Problem(str(path), "", "", text)]) from error
+    except CatalogError as error:
+        raise UnreadableError([Problem(str(path), "Catalog", error.path, error.problem)]) from error
+    return given, given.currency, given.warnings
+
+
+def _report(problems: Iterable[Problem], stderr: TextIO) -> None:
+    for problem in problems:
+        # Values in messages may hold line breaks; a problem is one line.
+        stderr.write(" ".join(str(problem).split()) + "\n")
