@@ -16,10 +16,10 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.fleet import FleetLauncher
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.templates import LaunchTemplates
-from sawhorse_cloud_aws.user_data import ClusterFacts
 from sawhorse_model.aws import TENANCY, parse_ec2_node_class
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import ARCH
@@ -104,7 +104,26 @@ DEVICES = [
         },
     },
 ]
+KUBELET = {
+    "maxPods": 20,
+    "podsPerCore": 5,
+    "clusterDNS": ["10.9.9.9"],
+    "systemReserved": {"cpu": "100m"},
+    "kubeReserved": {"memory": "300Mi"},
+    "evictionHard": {"memory.available": "5%"},
+    "evictionSoft": {"memory.available": "10%"},
+    "evictionSoftGracePeriod": {"memory.available": "1m"},
+    "evictionMaxPodGracePeriod": 60,
+    "imageGCHighThresholdPercent": 85,
+    "imageGCLowThresholdPercent": 80,
+    "cpuCFSQuota": False,
+}
 SCRIPT = "#!/bin/bash\necho hello\n"
+
+
+def _family(alias: str, **spec: Any) -> Case:
+    return Case(spec={"amiSelectorTerms": [{"alias": alias}], **spec})
+
 
 CASES: dict[str, Case] = {
     "spot": Case(),
@@ -136,29 +155,23 @@ CASES: dict[str, Case] = {
     "tags": Case(spec={"tags": {"team": "a", "Name": "nodes"}}),
     "context": Case(spec={"context": "reserved-by-ec2"}),
     "instance-store-raid0": Case(spec={"instanceStorePolicy": "RAID0"}),
-    "kubelet": Case(
-        spec={
-            "kubelet": {
-                "maxPods": 20,
-                "podsPerCore": 5,
-                "clusterDNS": ["10.9.9.9"],
-                "systemReserved": {"cpu": "100m"},
-                "kubeReserved": {"memory": "300Mi"},
-                "evictionHard": {"memory.available": "5%"},
-                "evictionSoft": {"memory.available": "10%"},
-                "evictionSoftGracePeriod": {"memory.available": "1m"},
-                "evictionMaxPodGracePeriod": 60,
-                "imageGCHighThresholdPercent": 85,
-                "imageGCLowThresholdPercent": 80,
-                "cpuCFSQuota": False,
-            }
-        },
-        types=(LARGE, XLARGE),
-    ),
+    "kubelet": Case(spec={"kubelet": KUBELET}, types=(LARGE, XLARGE)),
     "user-data-al2023": Case(spec={"userData": SCRIPT}),
     "family-custom": Case(
         spec={"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-1"}], "userData": SCRIPT}, types=(LARGE, XLARGE)
     ),
+    "family-al2": _family("al2@v20241109"),
+    "family-al2-kubelet": _family("al2@v20241109", kubelet=KUBELET, instanceStorePolicy="RAID0", userData=SCRIPT),
+    "family-bottlerocket": _family("bottlerocket@latest"),
+    "family-bottlerocket-kubelet": _family(
+        "bottlerocket@1.45.0",
+        kubelet={k: v for k, v in KUBELET.items() if k != "podsPerCore"},
+        instanceStorePolicy="RAID0",
+        userData="[settings.kubernetes]\nlog-level = 3\nmax-pods = 1\n",
+    ),
+    "family-windows2019": _family("windows2019@latest"),
+    "family-windows2022": _family("windows2022@latest", kubelet=KUBELET, userData="Write-Host hello"),
+    "family-windows2025": _family("windows2025@latest"),
     "ipv6-cluster": Case(cluster=IPV6, spec={"ipPrefixCount": 1}),
     "prefix-count": Case(spec={"ipPrefixCount": 2}),
     "connection-tracking": Case(

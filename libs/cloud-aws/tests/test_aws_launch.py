@@ -458,3 +458,16 @@ async def _templates(world: Any, node_class: str) -> list[dict[str, Any]]:
             for t in found
         ]
     return [v["LaunchTemplateData"] for v in versions]
+
+
+@pytest.mark.parametrize("alias", ["bottlerocket@latest", "windows2022@latest"])
+async def test_every_family_with_images_launches_and_its_node_is_told_its_pods(world: Any, alias: str) -> None:
+    node_class = await world.resolved("family", {"amiSelectorTerms": [{"alias": alias}]})
+    world.instance_types = world.types(node_class, "m5.large")
+
+    launched = (await launch(world, a_claim(labels={"team": "a"}), node_class=node_class)).launched["default-1"]
+
+    told = parse_user_data((await world.instance(launched.instance.id))["userData"])
+    assert told.labels["team"] == "a"
+    assert told.max_pods == launched.capacity["pods"]
+    assert launched.labels[OS] == ("windows" if "windows" in alias else "linux")

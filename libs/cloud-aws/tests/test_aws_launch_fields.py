@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.launch_fields import (
     CpuRequest,
     connection_tracking,
@@ -12,7 +13,6 @@ from sawhorse_cloud_aws.launch_fields import (
     interface_plan,
 )
 from sawhorse_cloud_aws.spec import read_node_class
-from sawhorse_cloud_aws.user_data import ClusterFacts
 from sawhorse_cloud_aws.validation import validate
 from sawhorse_model.aws import EC2NodeClass, parse_ec2_node_class
 from sawhorse_model.manifests.fields import ManifestError

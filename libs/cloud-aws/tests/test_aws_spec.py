@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.spec import INVALID, KUBELET, KUBELET_EXPRESSIONS, read_node_class
-from sawhorse_cloud_aws.user_data import LARGEST_BYTES, ClusterFacts
+from sawhorse_cloud_aws.user_data import LARGEST_BYTES
 from sawhorse_cloud_aws.validation import validate
 from sawhorse_model.aws import parse_ec2_node_class
 from sawhorse_model.meta import Condition

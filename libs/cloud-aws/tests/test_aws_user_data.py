@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from sawhorse_cloud_aws.boot import ClusterFacts, node_labels
 from sawhorse_cloud_aws.mime import mime_problem
 from sawhorse_cloud_aws.user_data import (
-    ClusterFacts,
     build_user_data,
-    node_labels,
     user_data_bytes,
     user_data_problem,
 )

@@ -11,6 +11,7 @@ from typing import Any
 from sawhorse_cloud.cloud import Instance, Launched, LaunchResult, ResolvedNodeClass
 from sawhorse_cloud.errors import CloudError, NodeClassNotReadyError
 from sawhorse_cloud_aws.amis import AmiFinder, minor_version
+from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import call, client
 from sawhorse_cloud_aws.fleet import FleetLauncher
 from sawhorse_cloud_aws.instances import Instances
@@ -20,7 +21,6 @@ from sawhorse_cloud_aws.profiles import InstanceProfiles
 from sawhorse_cloud_aws.spec import read_node_class
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.templates import LaunchTemplates
-from sawhorse_cloud_aws.user_data import ClusterFacts
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.nodeclass import NodeClass

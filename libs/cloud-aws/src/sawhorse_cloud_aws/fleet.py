@@ -6,6 +6,7 @@ from typing import Any
 
 from sawhorse_cloud.cloud import Instance, LaunchResult
 from sawhorse_cloud.errors import CloudError, InsufficientCapacityError, NodeClassNotReadyError
+from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import TEMPLATE_NOT_FOUND, call, error_code, is_too_large, tag_list
 from sawhorse_cloud_aws.choice import Candidate, Choice, choose, has_relaxed_minimum
 from sawhorse_cloud_aws.launch_fields import (
@@ -21,7 +22,7 @@ from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.tags import TOKEN_TAG, fleet_tags
 from sawhorse_cloud_aws.template_data import TemplateRequest, template_data
 from sawhorse_cloud_aws.templates import LaunchTemplates
-from sawhorse_cloud_aws.user_data import LARGEST_BYTES, ClusterFacts, build_user_data, user_data_bytes, uses_max_pods
+from sawhorse_cloud_aws.user_data import LARGEST_BYTES, build_user_data, user_data_bytes, uses_max_pods
 from sawhorse_model.aws import NODECLASS_LABEL, EC2NodeClass
 from sawhorse_model.instances import CapacityType, InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE

@@ -6,12 +6,12 @@ from typing import Any
 from sawhorse_cloud.cloud import ResolvedNodeClass
 from sawhorse_cloud.errors import CloudError
 from sawhorse_cloud_aws.amis import AmiFinder, UnsupportedAliasError, tag_filters
+from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import chunks, pages
 from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
 from sawhorse_cloud_aws.profiles import InstanceProfiles
 from sawhorse_cloud_aws.spec import Misfit
 from sawhorse_cloud_aws.subnets import SubnetPicker
-from sawhorse_cloud_aws.user_data import ClusterFacts
 from sawhorse_cloud_aws.validation import VALIDATION, validate
 from sawhorse_model.aws import EC2NodeClass, SelectorTerm
 from sawhorse_model.manifests.fields import requirement_to_raw

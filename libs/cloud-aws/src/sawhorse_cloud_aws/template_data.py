@@ -20,7 +20,23 @@ _NO_IPV6_ENDPOINT = frozenset(
         "us-isof-east-1",
     },
 )
-_DEFAULT_DEVICES = {"AL2023": (BlockDevice("/dev/xvda", volume_size=20 * _GIB, volume_type="gp3", encrypted=True),)}
+
+
+def _volume(device: str, gib: int) -> BlockDevice:
+    return BlockDevice(device, volume_size=gib * _GIB, volume_type="gp3", encrypted=True)
+
+
+_LINUX = (_volume("/dev/xvda", 20),)
+_WINDOWS = (_volume("/dev/sda1", 50),)
+# By AMI family. Of a custom image nobody but its maker knows the devices.
+_DEFAULT_DEVICES = {
+    "AL2": _LINUX,
+    "AL2023": _LINUX,
+    "Bottlerocket": (_volume("/dev/xvda", 4), _volume("/dev/xvdb", 20)),  # the system, then the pods
+    "Windows2019": _WINDOWS,
+    "Windows2022": _WINDOWS,
+    "Windows2025": _WINDOWS,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,72 +1,26 @@
 """User data: what an instance reads at its first boot so that its kubelet joins with the right labels and taints."""
 
 import base64
-import ipaddress
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from sawhorse_cloud_aws import mime
+from sawhorse_cloud_aws.boot import Boot, ClusterFacts, node_labels
+from sawhorse_cloud_aws.bottlerocket import bottlerocket_user_data, toml_problem
+from sawhorse_cloud_aws.scripts import al2_user_data, windows_user_data
 from sawhorse_model.aws import EC2NodeClass
-from sawhorse_model.labels import DO_NOT_SYNC_TAINTS, UNREGISTERED_TAINT, in_domain
 from sawhorse_model.manifests.fields import taint_to_raw
-from sawhorse_model.taints import NO_EXECUTE, Taint
+from sawhorse_model.taints import Taint
 
 LARGEST_BYTES = 16384  # EC2's limit, before base64
-
-# Node admission refuses these from a kubelet; they are put on the Node at registration.
-_ADMISSION_DOMAINS = ("kubernetes.io", "k8s.io")
 
 # Fields of the spec that a launch does not act upon yet. To ignore one silently could cost money or isolation.
 UNSUPPORTED_FIELDS = (
     "placementGroupSelector",
     "capacityReservationSelectorTerms",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """What a node must know to join. `ca` is base64; `service_cidr` gives the default DNS address."""
-
-    name: str
-    endpoint: str
-    ca: str
-    service_cidr: str
-    version: str  # e.g. "1.36"
-
-    @property
-    def dns_address(self) -> str:
-        """Address of kube-dns by the convention of EKS: the tenth of the service range. Empty when it is not known."""
-        return str(ipaddress.ip_network(self.service_cidr, strict=False)[10]) if self.service_cidr else ""
-
-    @property
-    def is_ipv6(self) -> bool:
-        """Whether services, and so pods, have IPv6 addresses."""
-        return ":" in self.service_cidr
-
-
-@dataclass(frozen=True, slots=True)
-class Boot:
-    """What one launch template's nodes are told. `taints` are the claim's, startup taints included."""
-
-    node_class: EC2NodeClass
-    cluster: ClusterFacts
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    max_pods: int
-
-    @property
-    def registered_taints(self) -> tuple[Taint, ...]:
-        """The taints that the kubelet registers with, in one order."""
-        return (*sorted(self.taints, key=lambda t: (t.key, t.effect, t.value)), Taint(UNREGISTERED_TAINT, NO_EXECUTE))
-
-    @property
-    def sent_max_pods(self) -> int:
-        """As typed in spec.kubelet, else what the plan counted with."""
-        typed = self.node_class.kubelet.max_pods
-        return self.max_pods if typed is None else typed
 
 
 def unsupported(node_class: EC2NodeClass) -> str:
@@ -78,12 +32,6 @@ def unsupported(node_class: EC2NodeClass) -> str:
         if node_class.node_class.spec.get(field):
             return f"spec.{field} is not supported yet; remove it"
     return ""
-
-
-def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels a kubelet may set itself, sorted."""
-    own = {**labels, DO_NOT_SYNC_TAINTS: "true"}
-    return {key: own[key] for key in sorted(own) if not any(in_domain(key, d) for d in _ADMISSION_DOMAINS)}
 
 
 def build_user_data(
@@ -106,7 +54,8 @@ def user_data_bytes(encoded: str) -> int:
 
 def user_data_problem(node_class: EC2NodeClass) -> str:
     """Why spec.userData cannot be merged with ours, with the line; empty when it can."""
-    problem = mime.mime_problem(node_class.user_data) if node_class.ami_family in _MIME_FAMILIES else ""
+    check = _PROBLEMS.get(node_class.ami_family)
+    problem = check(node_class.user_data) if check is not None else ""
     return f"spec.userData {problem}" if problem else ""
 
 
@@ -142,11 +91,23 @@ def _node_config(boot: Boot) -> str:
         },
         "kubelet": {"config": kubelet, "flags": [f"--node-labels={flags}"]},
     }
-    if node_class.instance_store_policy == "RAID0":
+    if boot.has_raid0:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     document = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
     return yaml.safe_dump(document, sort_keys=True, default_flow_style=False, width=2**20, allow_unicode=True)
 
 
-_BUILDERS: Mapping[str, Callable[[Boot], str]] = {"AL2023": _al2023, "Custom": _custom}
-_MIME_FAMILIES = ("AL2023",)
+_BUILDERS: Mapping[str, Callable[[Boot], str]] = {
+    "AL2": al2_user_data,
+    "AL2023": _al2023,
+    "Bottlerocket": bottlerocket_user_data,
+    "Custom": _custom,
+    "Windows2019": windows_user_data,
+    "Windows2022": windows_user_data,
+    "Windows2025": windows_user_data,
+}
+_PROBLEMS: Mapping[str, Callable[[str], str]] = {
+    "AL2": mime.mime_problem,
+    "AL2023": mime.mime_problem,
+    "Bottlerocket": toml_problem,
+}

@@ -5,11 +5,12 @@ Pure: it reads the NodeClass, what its look-ups found and the cluster's facts.
 
 from collections.abc import Callable, Sequence
 
+from sawhorse_cloud_aws.boot import ClusterFacts
+from sawhorse_cloud_aws.kubelet import kubelet_problems
 from sawhorse_cloud_aws.launch_fields import connection_tracking
 from sawhorse_cloud_aws.spec import INVALID, Misfit
 from sawhorse_cloud_aws.user_data import (
     LARGEST_BYTES,
-    ClusterFacts,
     build_user_data,
     unsupported,
     user_data_bytes,
@@ -66,6 +67,11 @@ def _check_cluster(node_class: EC2NodeClass, cluster: ClusterFacts) -> Condition
     return _bad("ClusterCIDRResolutionFailed", problem)
 
 
+def _check_kubelet(node_class: EC2NodeClass, cluster: ClusterFacts) -> Condition | None:
+    problems = kubelet_problems(node_class)
+    return _bad(problems[0].reason, "; ".join(p.message for p in problems)) if problems else None
+
+
 def _check_connection_tracking(node_class: EC2NodeClass, cluster: ClusterFacts) -> Condition | None:
     try:
         connection_tracking(node_class)
@@ -97,5 +103,5 @@ def _check_user_data(node_class: EC2NodeClass, cluster: ClusterFacts) -> Conditi
 
 
 _Check = Callable[[EC2NodeClass, ClusterFacts], Condition | None]
-_BEFORE: tuple[_Check, ...] = (_check_support, _check_cluster, _check_connection_tracking)
+_BEFORE: tuple[_Check, ...] = (_check_support, _check_cluster, _check_kubelet, _check_connection_tracking)
 _AFTER: tuple[_Check, ...] = (_check_tags, _check_user_data)
