@@ -194,6 +194,7 @@ class Replica:
     """One process of the service that leads."""
 
     term: Term
+    around: Surroundings
     state: ClusterState
     mirror: WatchedMirror
     metrics: Metrics
@@ -402,8 +403,11 @@ class World:
         )
 
     @asynccontextmanager
-    async def leading(self) -> AsyncIterator[Replica]:
-        """A replica that leads for the block; leaving it is a crash: nothing is finished, its memory is gone."""
+    async def leading(self, *, act: bool = True) -> AsyncIterator[Replica]:
+        """A replica that leads for the block; leaving it is a crash: nothing is finished, its memory is gone.
+
+        Without `act` it only follows the mirror: the test starts its term.
+        """
         mirror = WatchedMirror(self.kube)
         metrics = Metrics()
         state = ClusterState(mirror, words=WORDS, clock=self.clock, nomination=timedelta(seconds=20))
@@ -411,33 +415,33 @@ class World:
         planner = Planner(
             state=state, catalog=self.catalog, solver=InlineSolver(solve), options=options, clock=self.clock
         )
-        term = Term(
-            Surroundings(
-                kube=self.kube,
-                cloud=self.cloud,
-                catalog=self.catalog,
-                state=state,
-                planner=planner,
-                index=self.store,
-                heartbeats=self.store,
-                placements=self.store,
-                journal=self.store,
-                instruments=Instruments(metrics),
-                metrics=metrics,
-                clock=self.clock,
-                words=WORDS,
-                settings=replace(Settings(cluster_name="test"), **self.settings),
-            )
+        around = Surroundings(
+            kube=self.kube,
+            cloud=self.cloud,
+            catalog=self.catalog,
+            state=state,
+            planner=planner,
+            index=self.store,
+            heartbeats=self.store,
+            placements=self.store,
+            journal=self.store,
+            instruments=Instruments(metrics),
+            metrics=metrics,
+            clock=self.clock,
+            words=WORDS,
+            settings=replace(Settings(cluster_name="test"), **self.settings),
         )
+        term = Term(around)
         mirror.subscribe(term.changed)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(mirror.run(), name="mirror"),
                 group.create_task(self.kubelets(), name="kubelets"),
-                group.create_task(term.run(asyncio.Event()), name="term"),
             ]
+            if act:
+                tasks.append(group.create_task(term.run(asyncio.Event()), name="term"))
             try:
-                yield Replica(term, state, mirror, metrics, planner)
+                yield Replica(term, around, state, mirror, metrics, planner)
             finally:
                 for task in tasks:
                     task.cancel()
