@@ -57,6 +57,9 @@ class AwsWorld:
             {"outOfCapacity": [{"capacityType": capacity_type, "type": instance_type, "zone": zone}]}
         )
 
+    async def restock(self) -> None:
+        await self.aws.control({"outOfCapacity": []})
+
     async def break_next(self, method: str, fault: str) -> None:
         code, status = CODES[fault]
         await self.fail(ACTIONS[method], code, status=status)

@@ -143,7 +143,20 @@ async def test_a_used_token_without_a_living_machine_asks_for_a_new_one(world: A
     with pytest.raises(CloudError) as caught:
         await world.cloud.launch(token, [a_claim()], world.node_class, world.instance_types[:1])
 
-    assert caught.value.reason == "LaunchTokenUsed"
+    assert caught.value.reason == "IdempotentParameterMismatch"
+
+
+async def test_a_fault_that_is_mended_does_not_come_back_from_ec2s_memory(world: Any) -> None:
+    token = a_token()
+    await world.aws.control({"outOfCapacity": [{"type": "*", "code": "InvalidAMIID.NotFound", "message": "gone"}]})
+    with pytest.raises(CloudError):
+        await launch(world, token=token)
+    await world.aws.control({"outOfCapacity": []})
+
+    result = await launch(world, token=token)
+
+    assert result.launched["default-1"].instance.token == token
+    assert len(await world.cloud.find_by_token(token)) == 1
 
 
 async def test_fewer_machines_than_claims_is_no_error(world: Any) -> None:

@@ -90,6 +90,7 @@ class FleetLauncher:
         self._cluster = cluster
         self._region = region
         self._asked: dict[str, tuple[Launch, Mapping[str, Any]]] = {}  # by token
+        self._fruitless: dict[str, int] = {}  # by token: answers without a machine
 
     async def launch(
         self, token: str, claims: Sequence[NodeClaim], node_class: EC2NodeClass, types: Sequence[InstanceType]
@@ -169,7 +170,7 @@ class FleetLauncher:
         if not found:
             raise CloudError(
                 "CreateFleet: the launch token was used for another request, and no machine of it lives",
-                reason="LaunchTokenUsed",
+                reason=_TOKEN_USED,
                 action="Launch with a new token.",
             ) from error
         return _paired(launch, found, ())
@@ -247,7 +248,7 @@ class FleetLauncher:
         tags = tag_list({**launch.tags, TOKEN_TAG: launch.token})
         request: dict[str, Any] = {
             "Type": "instant",
-            "ClientToken": launch.token,
+            "ClientToken": self._client_token(launch.token),
             "LaunchTemplateConfigs": configs,
             "TargetCapacitySpecification": {
                 "TotalTargetCapacity": len(launch.claims),
@@ -264,15 +265,17 @@ class FleetLauncher:
         return request
 
     async def _call(self, launch: Launch, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._asked[launch.token] = (launch, request)
-        while len(self._asked) > _REMEMBERED:
-            del self._asked[next(iter(self._asked))]
+        _remember(self._asked, launch.token, (launch, request))
         try:
             answer: Mapping[str, Any] = await call("CreateFleet", self._ec2.create_fleet, **request)
         except CloudError as error:
             name_cause(error, error_code(error))
             raise
         return answer
+
+    def _client_token(self, token: str) -> str:
+        tries = self._fruitless.get(token, 0)
+        return f"{token}-{tries}" if tries else token
 
     def _result(self, launch: Launch, request: Mapping[str, Any], answer: Mapping[str, Any]) -> LaunchResult:
         errors: Sequence[Mapping[str, Any]] = answer.get("Errors") or ()
@@ -290,6 +293,9 @@ class FleetLauncher:
         )
         if instances:
             return _paired(launch, instances, failed)
+        # EC2 would give this answer again for ever. No machine came of it, so another client token cannot double any.
+        _remember(self._fruitless, launch.token, self._fruitless.get(launch.token, 0) + 1)
+        self._asked.pop(launch.token, None)
         others = [e for e in errors if e.get("ErrorCode", "") not in UNFULFILLABLE]
         if others:
             first = min(others, key=lambda e: str(e.get("ErrorCode", "")))
@@ -317,6 +323,12 @@ class FleetLauncher:
                     continue
             counted.append(error)
         return counted
+
+
+def _remember(memory: dict[str, Any], token: str, what: Any) -> None:
+    memory[token] = what
+    while len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]
 
 
 def _charges(launch: Launch) -> dict[str, int]:

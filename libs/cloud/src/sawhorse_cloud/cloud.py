@@ -101,6 +101,9 @@ class Cloud(Protocol):
     ) -> LaunchResult:
         """Launch one instance per claim, as one fleet; a repeat with the same token returns the same ones.
 
+        After an error nothing was launched that `find_by_token` will not find, and the token may be used again: an
+        answer without a machine is not remembered, and a call whose answer was lost is found again.
+
         Claims ask for the same (requirements, requests, labels and taints). `instance_types` are those of the
         NodeClass; the adapter filters them by the claims' requirements, keeps the cheapest 60 and orders by price.
         Instances carry the token, the pool, the NodeClass and the cluster as tags from their first moment.
@@ -108,6 +111,7 @@ class Cloud(Protocol):
         Raises:
             InsufficientCapacityError: nothing could be filled.
             NodeClassNotReadyError: subnets, images or profile not resolved.
+            CloudError: any other; its `failed` lists offerings that were out of capacity on the way.
         """
         ...
 

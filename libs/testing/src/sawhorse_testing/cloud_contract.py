@@ -169,6 +169,20 @@ async def no_capacity_at_all_is_an_error_that_lists_what_was_tried(world: CloudW
     assert {f.capacity_type for f in caught.value.failed} == {"on-demand"}
 
 
+async def a_launch_that_found_no_capacity_can_be_tried_again_with_its_token(world: CloudWorld) -> None:
+    """No machine came of it, so there is none to be the same one."""
+    token, claim = a_token(), a_claim()
+    await world.sell_out()
+    with pytest.raises(InsufficientCapacityError):
+        await world.cloud.launch(token, [claim], world.node_class, world.instance_types)
+    await world.restock()
+
+    result = await world.cloud.launch(token, [claim], world.node_class, world.instance_types)
+
+    found = [i.id for i in await world.cloud.find_by_token(token)]
+    assert found == [result.launched[claim.meta.name].instance.id]
+
+
 async def a_claim_that_no_type_serves_is_insufficient_capacity(world: CloudWorld) -> None:
     """Nothing is asked from the cloud, so nothing failed."""
     with pytest.raises(InsufficientCapacityError) as caught:
@@ -400,6 +414,7 @@ CONTRACT: tuple[Check, ...] = (
     the_first_tags_carry_token_and_pool,
     offerings_without_capacity_are_told_and_the_launch_succeeds_elsewhere,
     no_capacity_at_all_is_an_error_that_lists_what_was_tried,
+    a_launch_that_found_no_capacity_can_be_tried_again_with_its_token,
     a_claim_that_no_type_serves_is_insufficient_capacity,
     a_node_class_that_is_not_ready_launches_nothing,
     a_refused_launch_marks_nothing_and_its_token_can_be_used_again,

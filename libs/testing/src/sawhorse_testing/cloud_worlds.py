@@ -44,6 +44,10 @@ class CloudWorld(Protocol):
         """These offerings have no capacity from now on."""
         ...
 
+    async def restock(self) -> None:
+        """Everything has capacity again."""
+        ...
+
     async def break_next(self, method: str, fault: str) -> None:
         """The next call of a method of the cloud fails; `fault` is a key of FAULTS."""
         ...
@@ -167,6 +171,10 @@ class FakeWorld:
                 asked = (capacity_type, instance_type, zone)
                 if all(a in ("*", k) for a, k in zip(asked, key, strict=True)):
                     self.cloud.out_of_stock.add(key)
+
+    async def restock(self) -> None:
+        """See CloudWorld."""
+        self.cloud.out_of_stock.clear()
 
     async def break_next(self, method: str, fault: str) -> None:
         """See CloudWorld."""
