@@ -70,6 +70,7 @@ class _Check:
         self.pods = {name: group.pod for group in snapshot.pods for name in group.names}
         self.keys = keys_read(snapshot)
         self.outcome_cache: dict[object, tuple[Labels, ...]] = {}
+        self.sale_cache: dict[str, list[tuple[InstanceType, list[PodSpec], list[Labels]]]] = {}
         self.count_cache: dict[object, Counter[str]] = {}
         self.hosts: list[Host] = []
 
@@ -370,41 +371,50 @@ class _Check:
         )
 
     def serving(self, pod: Pod, pool: Pool) -> Iterator[tuple[InstanceType, Labels]]:
-        template = pool.nodepool.template
-        if kept_off(template.taints, pod.spec.tolerations) is not None or pool.nodepool.replicas is not None:
+        """Types, with the labels that a node of them may get, on which the pool could run this pod alone."""
+        if kept_off(pool.nodepool.template.taints, pod.spec.tolerations) is not None:
             return
         exotic = self.snapshot.options.exotic
         asks = any(pod.spec.requests.get(name, 0) for name in exotic)
-        for kind in pool.instance_types:
+        for kind, daemons, sold in self.on_sale(pool):
             if not asks and any(kind.allocatable.get(name, 0) for name in exotic):
                 continue
-            daemons = [d for d in self.snapshot.daemons if self.runs_on_type(d, pool, kind)]
-            total = total_requests([pod.spec, *(d.template.spec for d in daemons)])
+            total = total_requests([pod.spec, *daemons])
             if any(amount > kind.allocatable.get(name, 0) for name, amount in total.items()):
                 continue
-            if any(ports_clash(pod.spec.host_ports, d.template.spec.host_ports) for d in daemons):
+            if any(ports_clash(pod.spec.host_ports, daemon.host_ports) for daemon in daemons):
                 continue
+            yield from ((kind, labels) for labels in sold if serves(pod.spec, labels))
+
+    def on_sale(self, pool: Pool) -> list[tuple[InstanceType, list[PodSpec], list[Labels]]]:
+        """What a pool may make whoever asks: types, their daemons, and the labels of each way to buy them.
+
+        A label for which the pool allows several values is listed with each.
+        """
+        name = pool.nodepool.meta.name
+        if name in self.sale_cache:
+            return self.sale_cache[name]
+        found: list[tuple[InstanceType, list[PodSpec], list[Labels]]] = []
+        wants = pool.nodepool.template.requirements
+        read = self.keys | {normalize(r.key) for r in wants}
+        for kind in pool.instance_types if pool.nodepool.replicas is None else ():
+            daemons = [d.template.spec for d in self.snapshot.daemons if self.runs_on_type(d, pool, kind)]
+            own = {k: v for k, v in {**pool_labels(pool), **type_labels(kind)}.items() if k in read}
+            choices: list[Labels] = []
             for offer in kind.offerings:
                 if not offer.available or offer.capacity_type == "reserved":
                     continue
-                labels = {**pool_labels(pool), **type_labels(kind)}
-                labels |= {ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
-                if self.may_serve(pod.spec, labels, pool):
-                    yield kind, labels
-
-    def may_serve(self, spec: PodSpec, labels: Labels, pool: Pool) -> bool:
-        """Whether a node with these labels can be made for a pod; a label that the pool leaves open may be chosen."""
-        wide = {
-            normalize(r.key): r.values
-            for r in pool.nodepool.template.requirements
-            if r.operator == "In" and normalize(r.key) not in labels
-        }
-        for r in pool.nodepool.template.requirements:
-            if normalize(r.key) not in wide and not holds(r, labels.get(normalize(r.key))):
-                return False
-        return any(
-            serves(spec, {**labels, **dict(zip(wide, chosen, strict=True))}) for chosen in product(*wide.values())
-        )
+                sold = {**own, ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
+                wide = {
+                    normalize(r.key): r.values for r in wants if r.operator == "In" and normalize(r.key) not in sold
+                }
+                for chosen in product(*wide.values()):
+                    labels = {**sold, **dict(zip(wide, chosen, strict=True))}
+                    if labels not in choices and all(holds(r, labels.get(normalize(r.key))) for r in wants):
+                        choices.append(labels)
+            found.append((kind, daemons, choices))
+        self.sale_cache[name] = found
+        return found
 
     def left_over(self) -> Iterator[str]:
         """A pod without rules about other pods is not left over while a pool without limits could serve it."""
