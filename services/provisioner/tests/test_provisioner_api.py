@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sawhorse_kube.leases import LeaderElector
 from sawhorse_proto.provisioner.v1 import provisioner_pb2
 from sawhorse_provisioner.grpc_api import ProvisionerApi
 from sawhorse_provisioner.service import CATALOGUE, MIRROR, Replica
@@ -149,3 +150,30 @@ def a_replica(world: Any, leading: Any, readiness: Readiness, missing: Callable[
             raise world.catalog.error
 
     return Replica(leading.around, readiness=readiness, wake_ups=NoWakeUps(), mirror_missing=missing, ask_catalogue=ask)
+
+
+async def test_a_standby_takes_over_at_once_when_the_leader_stops_and_launches_nothing_twice(
+    world: Any, looptime: Any
+) -> None:
+    world.node_class()
+    world.pool()
+    world.pod("web-1")
+    world.join_after = 10.0
+    stops = [asyncio.Event(), asyncio.Event()]
+    async with world.leading(act=False) as one, world.leading(act=False) as two:
+        replicas = [a_replica(world, each, Readiness(), lambda: "") for each in (one, two)]
+        async with asyncio.TaskGroup() as group:
+            for replica, around, stop, name in zip(replicas, (one, two), stops, "ab", strict=True):
+                around.mirror.subscribe(replica.changed)
+                election = LeaderElector(world.kube, "sawhorse-provisioner", "kube-system", name, clock=world.clock)
+                group.create_task(replica.campaign(election)(stop))
+            await world.until(lambda: bool(world.cloud.instances))
+            leading_before = [r.is_leading for r in replicas]
+            stops[leading_before.index(True)].set()
+            await world.until(lambda: [r.is_leading for r in replicas] == [not b for b in leading_before], seconds=5)
+            await world.until(lambda: any(c.is_initialized for c in world.claims()))
+            for stop in stops:
+                stop.set()
+
+    assert sum(leading_before) == 1
+    assert len(world.cloud.instances) == 1

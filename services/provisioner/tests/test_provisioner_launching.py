@@ -9,7 +9,7 @@ import pytest
 from sawhorse_cloud.cloud import InstanceState
 from sawhorse_cloud.errors import CloudUnavailableError, ThrottledError
 from sawhorse_kube.errors import KubeUnavailableError
-from sawhorse_kube.kinds import NODECLAIM, POD
+from sawhorse_kube.kinds import NODECLAIM, NODEPOOL, POD
 from sawhorse_model.labels import INSTANCE_TYPE, LAUNCH_TOKEN
 from sawhorse_provisioner.fleets import form_fleets
 from sawhorse_testing.cloud_worlds import a_claim
@@ -316,3 +316,21 @@ def claim_raw(name: str) -> dict[str, Any]:
             "resources": {"requests": {"cpu": "1"}},
         },
     }
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("20s", 20), ("not a time", 300)])
+async def test_a_pool_may_have_a_launch_timeout_of_its_own(
+    world: Any, looptime: Any, value: str, seconds: float
+) -> None:
+    world.node_class()
+    world.pool()
+    await world.kube.patch(NODEPOOL, "default", {"metadata": {"annotations": {"sawhorse.dev/launch-timeout": value}}})
+    pod = world.pod("web-1")
+    world.cloud.errors["launch"] = [CloudUnavailableError("no answer")] * 1000
+
+    async with world.leading():
+        await world.until(lambda: bool(world.claims()))
+        world.kube.remove(POD, pod.meta.name, "default")
+        await world.until(lambda: bool(world.events("LaunchTimeout")), seconds=400)
+
+    assert seconds <= world.clock.monotonic() <= seconds + 5

@@ -15,6 +15,7 @@ from sawhorse_kube.api import Kube
 from sawhorse_kube.errors import ConflictError, NotFoundError
 from sawhorse_kube.kinds import NODE, NODECLAIM
 from sawhorse_model.labels import TERMINATION_FINALIZER, ZONE
+from sawhorse_model.manifests import ManifestError, parse_duration
 from sawhorse_model.meta import find_condition
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import DEPENDENTS, INITIALIZED, LAUNCHED, REGISTERED, NodeClaim
@@ -38,6 +39,10 @@ log = structlog.get_logger(__name__)
 
 Hook = Callable[[NodeClaim, Node], Awaitable[bool]]
 """Runs before a node is opened to pods; whether it may be. Repeated until it says so."""
+
+LAUNCH_TIMEOUT = "sawhorse.dev/launch-timeout"
+REGISTRATION_TIMEOUT = "sawhorse.dev/registration-timeout"
+"""Annotations of a NodePool: its own timeouts, as Go durations."""
 
 _CONFLICT_RETRY = 0.2
 
@@ -190,24 +195,37 @@ class Lifecycle:
 
     def _time_left(self, claim: NodeClaim) -> timedelta | None:
         """Until the claim has taken too long to launch or register; None once it has registered."""
-        for kind, limit in ((LAUNCHED, self._launch_timeout), (REGISTERED, self._registration_timeout)):
+        for kind in (LAUNCHED, REGISTERED):
             condition = find_condition(claim.conditions, kind)
             if condition is not None and condition.status == "True":
                 continue
             since = condition.last_transition if condition is not None else claim.meta.created
-            return limit - (self._clock.now() - (since or self._now_or(claim)))
+            return self._limit(claim, kind) - (self._clock.now() - (since or self._now_or(claim)))
         return None
+
+    def _limit(self, claim: NodeClaim, kind: str) -> timedelta:
+        """How long the claim may take: what its pool says, or the service's own."""
+        default, annotation = (
+            (self._launch_timeout, LAUNCH_TIMEOUT)
+            if kind == LAUNCHED
+            else (self._registration_timeout, REGISTRATION_TIMEOUT)
+        )
+        pool = self._state.pool(claim.nodepool)
+        own = pool.meta.annotations.get(annotation, "") if pool is not None else ""
+        if not own:
+            return default
+        try:
+            return parse_duration(own, annotation)
+        except ManifestError:
+            return default
 
     def _now_or(self, claim: NodeClaim) -> datetime:
         return claim.meta.created or self._clock.now()
 
     async def _give_up(self, claim: NodeClaim) -> None:
         launched = claim.is_launched
-        kind, reason, limit = (
-            (REGISTERED, "registration_timeout", self._registration_timeout)
-            if launched
-            else (LAUNCHED, "launch_timeout", self._launch_timeout)
-        )
+        kind, reason = (REGISTERED, "registration_timeout") if launched else (LAUNCHED, "launch_timeout")
+        limit = self._limit(claim, kind)
         condition = find_condition(claim.conditions, kind)
         why = f": {condition.message}" if condition is not None and condition.message else ""
         what = "registered" if launched else "launched"

@@ -102,7 +102,7 @@ class Replica:
                 self._term.wake(reasons)
 
     async def check(self, stop: asyncio.Event) -> None:
-        """Report whether mirror and catalogue are there; a standby is ready as well."""
+        """Report whether mirror and catalogue are there; a standby is ready as well. From `stop` on it is not."""
         while not stop.is_set():
             missing = self._mirror_missing()
             self._around.instruments.synced.set(0 if missing else 1)
@@ -121,6 +121,7 @@ class Replica:
                     await stop.wait()
             except TimeoutError:
                 continue
+        self._readiness.close()
 
 
 async def _set_after(event: asyncio.Event, then: asyncio.Event) -> None:
