@@ -13,7 +13,7 @@ pytestmark = pytest.mark.looptime
 
 def pods_of(world: Any) -> list[Pod]:
     """All pods now."""
-    return list(world.kube.objects(POD))
+    return [POD.parse(world.kube.raw(POD, *reversed(key.split("/")))) for key in world.kube.names(POD)]
 
 
 async def test_planned_pods_are_hinted_before_the_node_is_opened(world: Any, looptime: Any) -> None:

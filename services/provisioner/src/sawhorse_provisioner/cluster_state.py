@@ -32,7 +32,6 @@ from sawhorse_runtime.clock import Clock
 Changed = Callable[[str, str, str], None]
 """Called with kind, key and operation of each change that the mirror brings."""
 
-_SETTLE = 10.0  # seconds that kube-scheduler has to bind what a plan expects on a node that is complete
 _DELETE_REMEMBERED = 60.0  # seconds; the watch brings a deletion long before
 
 
@@ -63,7 +62,7 @@ class ClusterState:
         self._stale = True
         self._deleted: dict[str, float] = {}  # uid of an object that we deleted → monotonic time of forgetting
         self._nominated: dict[str, float] = {}  # node or claim → until
-        self.expected = Expectations(clock, _SETTLE)
+        self.expected = Expectations(clock, settle=self._nomination)
         self._held: dict[str, float] = {}  # pool → until
         self._hold_backoff = Backoff(10.0, maximum=300.0)
         mirror.subscribe(self._changed)

@@ -51,6 +51,7 @@ class Expectations:
         self._clock = clock
         self._settle = settle
         self._by_target: dict[str, _Expected] = {}  # node or claim → what it waits for, in the order of planning
+        self._last: dict[str, str] = {}  # uid of a pod → where the last call put it
 
     def add(self, state: Capacity, target: str, pods: Iterable[Pod]) -> None:
         """A plan put these pods on a node or claim."""
@@ -70,16 +71,19 @@ class Expectations:
     def reset(self) -> None:
         """A new term begins."""
         self._by_target.clear()
+        self._last.clear()
 
     def assign(self, state: Capacity, pods: Iterable[Pod]) -> dict[str, str]:
-        """Which of these pods are expected somewhere: key → node or claim. Oldest pods first; what is over is dropped.
+        """Which of these pods are expected somewhere: key → node or claim.
 
-        A node that is complete holds only what really fits beside the pods that are bound there.
+        A pod keeps the place that it had at the last call: hints that wander undo each other. Among the rest the
+        oldest come first. A node that is complete holds only what really fits beside the pods that are bound there.
         """
         waiting: dict[Slot, list[Pod]] = {}
-        for pod in sorted(pods, key=age_of, reverse=True):
+        for pod in sorted(pods, key=age_of):
             waiting.setdefault(slot_of(pod), []).append(pod)
-        found: dict[str, str] = {}
+        left: dict[str, Counter[Slot]] = {}
+        free: dict[str, Resources] = {}
         for target in list(self._by_target):
             expected = self._by_target[target]
             node = _node_of(state, target)
@@ -87,22 +91,38 @@ class Expectations:
                 del self._by_target[target]
                 continue
             bound = _bound(state, node)
-            free: Resources | None = _free(state, node) if node is not None and node.is_initialized else None
-            still = 0
-            for slot, count in expected.counts.items():
-                left = count - max(0, bound[slot] - expected.before[slot])
-                still += max(0, left)
-                queue = waiting.get(slot, [])
-                while left > 0 and queue:
-                    requests = queue[-1].spec.requests
-                    if free is not None:
-                        if not fits(requests, free):
-                            break
-                        free = subtract(free, requests)
-                    found[queue.pop().meta.key] = target
-                    left -= 1
-            if not still:
+            open_slots = Counter(
+                {s: n for s, c in expected.counts.items() if (n := c - max(0, bound[s] - expected.before[s])) > 0}
+            )
+            if not open_slots:
                 del self._by_target[target]
+                continue
+            left[target] = open_slots
+            if node is not None and node.is_initialized:
+                free[target] = _free(state, node)
+        found: dict[str, str] = {}
+
+        def take(pod: Pod, slot: Slot, target: str) -> bool:
+            requests = pod.spec.requests
+            if left[target][slot] <= 0 or (target in free and not fits(requests, free[target])):
+                return False
+            left[target][slot] -= 1
+            if target in free:
+                free[target] = subtract(free[target], requests)
+            found[pod.meta.key] = target
+            return True
+
+        for slot, members in waiting.items():
+            rest = []
+            for pod in members:
+                before = self._last.get(pod.meta.uid, "")
+                if before not in left or not take(pod, slot, before):
+                    rest.append(pod)
+            targets = [t for t in left if left[t][slot] > 0]
+            for pod in rest:
+                while targets and not take(pod, slot, targets[0]):
+                    targets.pop(0)
+        self._last = {p.meta.uid: found[p.meta.key] for m in waiting.values() for p in m if p.meta.key in found}
         return found
 
     def _holds(self, state: Capacity, target: str, node: Node | None, expected: _Expected) -> bool:

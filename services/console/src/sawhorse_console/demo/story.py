@@ -145,7 +145,7 @@ class Story:
                 event.seconds_to_replacement_ready = passed
                 self.view.step(f"  replacement ready after {passed:.1f} s")
             gone = current is None and all(c.meta.uid != claim.meta.uid for c in now.claims)
-            if gone:
+            if gone and event.seconds_to_terminated is None:
                 event.seconds_to_terminated = passed
                 self.view.step(f"  node drained and instance ended after {passed:.1f} s")
             for seconds, limit, what in (
