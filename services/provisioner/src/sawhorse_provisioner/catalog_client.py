@@ -1,5 +1,6 @@
 """The catalogue over gRPC: instance types as each NodeClass sees them, kept until catalogue or NodeClass change."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from sawhorse_proto.catalog.v1 import catalog_pb2
 from sawhorse_runtime.rpc import call
 
 _TIMEOUT = 15.0  # seconds; a cold answer is built in a tenth of one
+_SLICE = 100  # types read between two turns of other tasks
+_MOST_TYPES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class CatalogClient:
         self._stub = stub
         self._kind = kind
         self._known: dict[str, tuple[str, ResolvedTypes]] = {}  # name of the class → hash of what was asked, answer
+        self._types: dict[bytes, InstanceType] = {}  # by message
 
     async def resolve(self, node_class: NodeClass) -> ResolvedTypes:
         """See Catalog."""
@@ -61,11 +65,27 @@ class CatalogClient:
             return known[1]
         resolved = ResolvedTypes(
             version=answer.info.version,
-            instance_types=tuple(instance_type_from_message(m) for m in answer.instance_types),
+            instance_types=await self._read(answer.instance_types),
             node_labels=dict(answer.node_labels),
         )
         self._known[node_class.meta.name] = (asked, resolved)
         return resolved
+
+    async def _read(self, messages: Sequence[Any]) -> tuple[InstanceType, ...]:
+        """Read types; one whose message is the same as before is the same object. Others get their turn between."""
+        types: list[InstanceType] = []
+        fresh: dict[bytes, InstanceType] = {}
+        for number, message in enumerate(messages):
+            content = message.SerializeToString(deterministic=True)
+            known = self._types.get(content) or instance_type_from_message(message)
+            fresh[content] = known
+            types.append(known)
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+        # Of several NodeClasses: what the last answers had, up to a bound.
+        merged = {**self._types, **fresh}
+        self._types = merged if len(merged) <= _MOST_TYPES else fresh
+        return tuple(types)
 
     async def report_unavailable(self, failed: Sequence[FailedOffering]) -> None:
         """See Catalog."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import structlog
 
 from sawhorse_model.nodeclass import NodeClass
+from sawhorse_provisioner.alike import Alike
 from sawhorse_provisioner.catalog_client import Catalog, ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.snapshots import Frozen, freeze
@@ -29,6 +30,7 @@ class Planner:
         self._solver = solver
         self._options = options
         self._clock = clock
+        self._alike = Alike()
 
     async def resolve(self) -> Mapping[str, ResolvedTypes]:
         """What each NodeClass makes of the catalogue, by name. One that cannot be resolved is left out, not the rest.
@@ -55,7 +57,7 @@ class Planner:
     async def freeze(self) -> tuple[Frozen, Mapping[str, ResolvedTypes]]:
         """Step `snapshot`: the state now. The types are fetched first, so that the state is the newest part."""
         resolved = await self.resolve()
-        return freeze(self._state, resolved, self._options, self._clock.now()), resolved
+        return freeze(self._state, resolved, self._options, self._clock.now(), self._alike), resolved
 
     async def solve(self, frozen: Frozen) -> Plan:
         """Step `plan`."""

@@ -16,6 +16,7 @@ from sawhorse_model.pod import Pod
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.resources import NODES, add, largest
 from sawhorse_model.taints import NO_SCHEDULE, Taint, is_ephemeral
+from sawhorse_provisioner.alike import Alike
 from sawhorse_provisioner.catalog_client import ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.expectations import by_target
@@ -46,14 +47,23 @@ class Frozen:
     expected: Mapping[str, str] = field(default_factory=dict)
 
 
-def freeze(state: ClusterState, resolved: Mapping[str, ResolvedTypes], options: SolveOptions, now: datetime) -> Frozen:
+def freeze(
+    state: ClusterState,
+    resolved: Mapping[str, ResolvedTypes],
+    options: SolveOptions,
+    now: datetime,
+    alike: Alike | None = None,
+) -> Frozen:
     """The world now. Nodes are read before pods: a race then plans too little, which the next round heals.
 
     Args:
         resolved: what each NodeClass, by name, makes of the catalogue; pools of other classes are left out.
+        alike: kept by the caller from snapshot to snapshot.
     """
     version = state.version
-    nodes = tuple(existing_capacity(state, resolved))
+    alike = alike if alike is not None else Alike()
+    alike.begin()
+    nodes = tuple(existing_capacity(state, resolved, alike))
     pending, doomed = wanting_pods(state, now)
     wanting = {pod.meta.key: pod for pod in (*pending, *(pod for pod, _ in doomed))}
     expected = state.expected.assign(state, wanting.values())
@@ -143,14 +153,16 @@ def possible_types(claim: NodeClaim, by_name: Mapping[str, InstanceType]) -> lis
     return [t for t in candidates if t.requirements.intersects(wanted)]
 
 
-def existing_capacity(state: ClusterState, resolved: Mapping[str, ResolvedTypes]) -> Iterable[ExistingNode]:
+def existing_capacity(
+    state: ClusterState, resolved: Mapping[str, ResolvedTypes], alike: Alike
+) -> Iterable[ExistingNode]:
     """Nodes that stay, then claims that are on their way; each group by name."""
     prices = _prices(resolved)
     for node in sorted(state.nodes(), key=lambda n: n.meta.name):
         if state.is_node_going(node):
             continue
         claim = state.claim_of(node)
-        pods = tuple(p for p in state.pods_on(node.meta.name) if not p.is_terminal)
+        pods = alike.of(p for p in state.pods_on(node.meta.name) if not p.is_terminal)
         if claim is None:
             if not _is_unfinished(state, node):
                 yield _unmanaged(node, pods)

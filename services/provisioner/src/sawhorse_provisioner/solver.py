@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from sawhorse_provisioner.packing import Packed, Packer, Unpacker
 from sawhorse_runtime.errors import Retry, SawhorseError
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot
@@ -60,17 +61,18 @@ class ProcessSolver:
     def __init__(self, timeout: timedelta) -> None:
         self._timeout = timeout.total_seconds()
         self._pool: ProcessPoolExecutor | None = None
+        self._packer = Packer()
         self._one = asyncio.Lock()
 
     async def solve(self, snapshot: Snapshot) -> Plan:
         """See Solver."""
         async with self._one:
             if self._pool is None:
-                self._pool = _make_pool()
+                self._pool, self._packer = _make_pool(), Packer()
             loop = asyncio.get_running_loop()
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await loop.run_in_executor(self._pool, _solve, snapshot)
+                    return await loop.run_in_executor(self._pool, _solve, self._packer.pack(snapshot))
             except TimeoutError as error:
                 self.close()
                 raise PlanningError(
@@ -132,7 +134,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _solve(snapshot: Snapshot) -> Plan:
+_unpacker = Unpacker()  # the worker's: it lives as long as the process
+
+
+def _solve(packed: Packed) -> Plan:
     from sawhorse_scheduling.solve import solve
 
-    return solve(snapshot)
+    return solve(_unpacker.unpack(packed))
