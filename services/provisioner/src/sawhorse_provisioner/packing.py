@@ -1,97 +1,108 @@
-"""A snapshot on its way to the planning worker: instance types travel once, then only their key does.
+"""A snapshot on its way to the planning worker: each instance type travels once, then only its key does.
 
-They are most of a snapshot and change only with the catalogue. Both ends are here, so that they agree.
+Types are most of a snapshot, and few change at a time: an offering that ran out makes one new. Both ends are here, so
+that they agree.
 """
 
 import itertools
-import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sawhorse_model.instances import InstanceType
-from sawhorse_scheduling.snapshot import ExistingNode, Snapshot
+from sawhorse_scheduling.snapshot import Snapshot
 
-Types = tuple[InstanceType, ...]
+Keys = tuple[int, ...]
 
-_KEPT = 16  # lists of types that either end remembers
+_MOST_KNOWN = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A snapshot without instance types, and where they belong.
 
-    `pools` has a key of a list for each pool, `nodes` for some nodes a key and positions in that list. `new` are the
-    lists that the other end does not have yet, pickled; `kept` are the keys that it must keep.
+    `lists` are distinct lists of types, by key; `pools` has the index of one for each pool, `nodes` for nodes that have
+    types. `new` are types that the other end does not have, `dropped` those that it need not keep.
     """
 
     snapshot: Snapshot
+    lists: tuple[Keys, ...]
     pools: tuple[int, ...]
-    nodes: Mapping[int, tuple[int, tuple[int, ...]]]
-    new: Mapping[int, bytes]
-    kept: frozenset[int]
+    nodes: Mapping[int, int]
+    new: Mapping[int, InstanceType]
+    dropped: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
 class Packer:
     """The sending end; one per worker, as it knows what the worker has."""
 
-    # By id of a list: its key, the list itself (so that the id stays its own), and by id of a type its position.
-    _known: dict[int, tuple[int, Types, dict[int, int]]] = field(default_factory=dict)
-    _keys: "itertools.count[int]" = field(default_factory=itertools.count)
+    def __init__(self, most_known: int = _MOST_KNOWN) -> None:
+        self._most_known = most_known
+        # By id of a type: its key, and the type, so that the id stays its own.
+        self._known: dict[int, tuple[int, InstanceType]] = {}
+        self._counter = itertools.count()
 
     def pack(self, snapshot: Snapshot) -> Packed:
         """Take the types out."""
-        new: dict[int, bytes] = {}
-        pools = tuple(self._key(pool.instance_types, new) for pool in snapshot.pools)
-        where = {kind: (key, position) for key, _, spots in self._known.values() for kind, position in spots.items()}
-        nodes: dict[int, tuple[int, tuple[int, ...]]] = {}
-        for index, node in enumerate(snapshot.nodes):
-            spots = [where.get(id(kind)) for kind in node.instance_types]
-            keys = {spot[0] for spot in spots if spot is not None}
-            if spots and None not in spots and len(keys) == 1:
-                nodes[index] = (keys.pop(), tuple(spot[1] for spot in spots if spot is not None))
+        new: dict[int, InstanceType] = {}
+        lists: dict[int, tuple[int, Keys]] = {}  # by id of a list: its index, its keys
+
+        def index_of(types: tuple[InstanceType, ...]) -> int:
+            known = lists.get(id(types))
+            if known is None:
+                known = (len(lists), tuple(self._key(kind, new) for kind in types))
+                lists[id(types)] = known
+            return known[0]
+
+        pools = tuple(index_of(pool.instance_types) for pool in snapshot.pools)
+        nodes = {i: index_of(node.instance_types) for i, node in enumerate(snapshot.nodes) if node.instance_types}
         bare = replace(
             snapshot,
             pools=tuple(replace(pool, instance_types=()) for pool in snapshot.pools),
             nodes=tuple(replace(n, instance_types=()) if i in nodes else n for i, n in enumerate(snapshot.nodes)),
         )
-        return Packed(bare, pools, nodes, new, frozenset(key for key, _, _ in self._known.values()))
+        keys = tuple(known[1] for known in lists.values())
+        return Packed(bare, keys, pools, nodes, new, self._drop(keys))
 
-    def _key(self, types: Types, new: dict[int, bytes]) -> int:
-        known = self._known.pop(id(types), None)
+    def _key(self, kind: InstanceType, new: dict[int, InstanceType]) -> int:
+        known = self._known.get(id(kind))
         if known is None:
-            while len(self._known) >= _KEPT:
-                del self._known[next(iter(self._known))]
-            known = (next(self._keys), types, {id(kind): index for index, kind in enumerate(types)})
-            new[known[0]] = pickle.dumps(types, protocol=pickle.HIGHEST_PROTOCOL)
-        self._known[id(types)] = known  # last again: the oldest go first
+            known = (next(self._counter), kind)
+            self._known[id(kind)] = known
+            new[known[0]] = kind
         return known[0]
+
+    def _drop(self, lists: Iterable[Keys]) -> Keys:
+        """Beyond the bound, forget what this snapshot does not use."""
+        if len(self._known) <= self._most_known:
+            return ()
+        used = {key for keys in lists for key in keys}
+        gone = {identity: key for identity, (key, _) in self._known.items() if key not in used}
+        for identity in gone:
+            del self._known[identity]
+        return tuple(gone.values())
 
 
 @dataclass(slots=True)
 class Unpacker:
     """The receiving end."""
 
-    _types: dict[int, Types] = field(default_factory=dict)
+    _types: dict[int, InstanceType] = field(default_factory=dict)
 
     def unpack(self, packed: Packed) -> Snapshot:
         """Put the types back."""
-        self._types |= {key: pickle.loads(blob) for key, blob in packed.new.items()}
-        self._types = {key: types for key, types in self._types.items() if key in packed.kept}
+        self._types |= packed.new
+        for key in packed.dropped:
+            self._types.pop(key, None)
+        lists = [tuple(self._types[key] for key in keys) for keys in packed.lists]
         snapshot = packed.snapshot
         return replace(
             snapshot,
             pools=tuple(
-                replace(pool, instance_types=self._types[key])
-                for pool, key in zip(snapshot.pools, packed.pools, strict=True)
+                replace(pool, instance_types=lists[index])
+                for pool, index in zip(snapshot.pools, packed.pools, strict=True)
             ),
-            nodes=tuple(self._node(packed, index) for index in range(len(snapshot.nodes))),
+            nodes=tuple(
+                replace(node, instance_types=lists[packed.nodes[i]]) if i in packed.nodes else node
+                for i, node in enumerate(snapshot.nodes)
+            ),
         )
-
-    def _node(self, packed: Packed, index: int) -> ExistingNode:
-        node = packed.snapshot.nodes[index]
-        if index not in packed.nodes:
-            return node
-        key, positions = packed.nodes[index]
-        types = self._types[key]
-        return replace(node, instance_types=tuple(types[p] for p in positions))
