@@ -405,6 +405,32 @@ async def test_nested_virtualization_disabled_leaves_every_type(world: Any) -> N
     assert len((await launch(world, node_class=node_class)).launched) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "block"),
+    [
+        (None, None),
+        ({}, None),
+        ({"nestedVirtualization": "enabled"}, {"NestedVirtualization": "enabled"}),
+        ({"nestedVirtualization": "disabled"}, {"NestedVirtualization": "disabled"}),
+    ],
+)
+async def test_the_launch_template_holds_nested_virtualization_as_typed_and_else_no_block(
+    world: Any, options: dict[str, str] | None, block: dict[str, str] | None
+) -> None:
+    node_class = await world.resolved("kept", {} if options is None else {"cpuOptions": options})
+    world.instance_types = world.types(node_class, "m8i.large")
+
+    await launch(world, node_class=node_class)
+
+    async with client("ec2", region="us-east-1", endpoint_url=world.aws.endpoint_url) as ec2:
+        mine = [{"Name": "tag:karpenter.k8s.aws/ec2nodeclass", "Values": ["kept"]}]
+        (template,) = (await ec2.describe_launch_templates(Filters=mine))["LaunchTemplates"]
+        name = template["LaunchTemplateName"]
+        (version,) = (await ec2.describe_launch_template_versions(LaunchTemplateName=name))["LaunchTemplateVersions"]
+        await ec2.delete_launch_template(LaunchTemplateName=name)
+    assert version["LaunchTemplateData"].get("CpuOptions") == block
+
+
 async def test_nested_virtualization_goes_over_the_wire(world: Any) -> None:
     sent: list[str] = []
     data = {"ImageId": "ami-1", "CpuOptions": {"NestedVirtualization": "enabled"}}

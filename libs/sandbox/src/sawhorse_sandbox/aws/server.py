@@ -26,6 +26,7 @@ from sawhorse_sandbox.aws.ec2 import SandboxEc2
 from sawhorse_sandbox.aws.faults import Call, call_of, error_body, throttling
 from sawhorse_sandbox.aws.fleet import FleetLauncher
 from sawhorse_sandbox.aws.images import publish
+from sawhorse_sandbox.aws.models import teach_moto
 from sawhorse_sandbox.aws.prices import products_page
 from sawhorse_sandbox.aws.state import by_action
 from sawhorse_sandbox.aws.world import World, install
@@ -100,6 +101,7 @@ class Application:
 
 def build(region: str) -> tuple[World, Application]:
     """Make the world and its application; once per process, because moto's backends are global."""
+    teach_moto()
     world = World(region=region)
     lifecycle = install(world)
     SandboxEc2.world = world
