@@ -121,11 +121,11 @@ def read_problem(workload: str) -> PackingProblem:
         [1 if name == "pods" else amount(name, pods.requests.get(name, "0")) for name in resources] for pods in classes
     ]
     allowed = np.ones((len(classes), len(rows)), dtype=np.bool_)
-    for key in (ZONE, CAPACITY_TYPE, ARCH):
-        has = np.array([labels[key] for _, _, labels in rows])
+    for label in (ZONE, CAPACITY_TYPE, ARCH):
+        found = np.array([labels[label] for _, _, labels in rows])
         for number, pods in enumerate(classes):
-            if key in pods.selector:
-                allowed[number] &= has == pods.selector[key]
+            if label in pods.selector:
+                allowed[number] &= found == pods.selector[label]
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for number, pods in enumerate(classes):
         if pods.shared is not None:

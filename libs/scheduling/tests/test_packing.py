@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from sawhorse_scheduling.packing import Effort, NodeGroup, Packing, PackingProblem, pack
 from sawhorse_scheduling.packing.compact import compact
+from sawhorse_scheduling.packing.grow import grow
+from sawhorse_scheduling.packing.nodes import NodeSet, hardest_first
 from sawhorse_scheduling.packing.relaxation import Relaxation, feasible_values, proven_bound
 
 HARDLY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -298,6 +301,42 @@ def test_a_pod_that_may_not_open_the_cheap_column_opens_the_dear_one() -> None:
     assert packing.price == 5.0
 
 
+def test_pods_that_may_not_open_a_column_do_not_keep_out_those_that_may() -> None:
+    may_open = np.array([[True], [False]])
+    problem = a_problem([[1], [9]], [1, 1], [[9]], [1.0], may_open=may_open, exclusions=((0, 1),))
+
+    packing = pack(problem)
+
+    assert packing.leftover.tolist() == [0, 1]
+
+
+def test_billions_of_pods_that_ask_for_nothing_are_counted_not_listed() -> None:
+    problem = a_problem([[0]], [5 * 10**9], [[1]], [1.0])
+
+    packing = pack(problem)
+
+    assert packing.leftover.sum() == 0
+    assert packing.node_count == 3
+
+
+def test_a_node_is_made_larger_for_the_last_pod_where_a_new_node_costs_more() -> None:
+    # Of each node 30 go to the system, so the large pod alone needs the second size, and beside the small one too.
+    problem = a_problem([[50], [80]], [3, 1], [[70], [170], [270]], [1.0, 2.0, 3.0])
+    small = compact(problem)
+    first, second = (int(np.flatnonzero(small.requests[:, 0] == size)[0]) for size in (50, 80))
+    held = np.zeros((3, 2), dtype=np.int32)
+    held[:, first] = 1
+    nodes = NodeSet.filled(small, np.zeros(3, dtype=np.int64), held)
+    rest = np.array([0, 0])
+    rest[second] = 1
+
+    grown, left = grow(small, nodes, rest, hardest_first(small), np.array([1.0, 1.5]), Counter())
+
+    assert left.sum() == 0
+    assert sorted(small.price[grown.column].tolist()) == [1.0, 1.0, 2.0]
+    assert nodes.column.tolist() == [0, 0, 0]
+
+
 def test_a_budget_is_used_up_exactly_and_the_rest_goes_to_the_dearer_column() -> None:
     budget: dict[str, Any] = {"budget_use": np.array([[4], [0]]), "budget": np.array([11])}
     problem = a_problem([[5]], [8], [[10], [10]], [1.0, 3.0], **budget)
@@ -306,6 +345,16 @@ def test_a_budget_is_used_up_exactly_and_the_rest_goes_to_the_dearer_column() ->
 
     assert packing.price == 2 * 1.0 + 2 * 3.0
     assert packing.lower_bound is not None
+
+
+def test_a_budget_that_right_sizing_frees_is_used_for_pods_that_were_left_over() -> None:
+    budget: dict[str, Any] = {"budget_use": np.array([[0], [1]]), "budget": np.array([1])}
+    caps = np.array([1, 1])
+    problem = a_problem([[3], [0]], [1, 2], [[0], [3]], [0.0, 0.5], node_cap=caps, exclusions=((0, 1),), **budget)
+
+    packing = pack(problem)
+
+    assert packing.leftover.sum() == 0
 
 
 def test_pods_beyond_every_budget_are_left_over_without_a_bound() -> None:

@@ -18,6 +18,10 @@ _Hash: TypeAlias = NDArray[np.uint64]
 _Table: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
 
 
+# Counts on nodes are 32-bit: pods that ask for nothing are spread over more nodes beyond this.
+_MOST_ON_A_NODE = 2**31 - 1
+
+
 @dataclass(frozen=True, eq=False)
 class Compact:
     """C merged classes, T columns that can matter. `groups` are (members, limit per node), with two
@@ -43,6 +47,12 @@ class Compact:
     def limits_of(self) -> tuple[tuple[tuple[IntArray, int], ...], ...]:
         """For each class the groups it is in."""
         return tuple(tuple(group for group in self.groups if c in group[0]) for c in range(len(self.counts)))
+
+    @cached_property
+    def barred(self) -> NDArray[np.float32]:
+        """(C, T) one where the class does not fit the column: ready for products."""
+        barred: NDArray[np.float32] = (self.fit == 0).astype(np.float32)
+        return barred
 
     @cached_property
     def cost(self) -> FloatArray:
@@ -107,7 +117,7 @@ def compact(problem: PackingProblem) -> Compact:
     node_cap = cap[rows]
     for members, limit in compact_groups:
         node_cap[members] = np.minimum(node_cap[members], limit)
-    fit = np.minimum(fit, np.minimum(total, node_cap)[:, None])
+    fit = np.minimum(fit, np.minimum(np.minimum(total, node_cap), _MOST_ON_A_NODE)[:, None])
     by_class = [where[merged == index] for index in range(len(rows))]
     return Compact(
         requests=requests[rows],

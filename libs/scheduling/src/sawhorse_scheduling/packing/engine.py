@@ -6,7 +6,7 @@ import numpy as np
 
 from sawhorse_scheduling.arrays import IntArray
 from sawhorse_scheduling.packing.compact import Compact, compact, expand
-from sawhorse_scheduling.packing.improve import repair, right_size
+from sawhorse_scheduling.packing.improve import repair, settle
 from sawhorse_scheduling.packing.nodes import NodeSet, hardest_first, total_cost
 from sawhorse_scheduling.packing.patterns import pack_by_patterns
 from sawhorse_scheduling.packing.problem import Packing, PackingProblem
@@ -60,7 +60,7 @@ def _search(
         relaxation.use_fixed_cost()
         guide = relaxation.solve(effort.lp_rounds) or fluid
     nodes, rest = pack_by_slices(small, guide, order, work)
-    nodes = right_size(small, nodes)
+    nodes, rest = settle(small, nodes, rest, order, guide.class_values, work)
     first = _price(small, nodes)
     if problem.on_first is not None:
         problem.on_first(first)
@@ -70,11 +70,12 @@ def _search(
         better = pack_by_patterns(small, guide, nodes, order, effort, enough, stop, work)
         if better is not None:
             found, left, values = better
-            found = right_size(small, found)
+            found, left = settle(small, found, left, order, values, work)
             if (int(left.sum()), total_cost(small, found)) < (int(rest.sum()), total_cost(small, nodes)):
                 nodes, rest = found, left
-    if not stop():
-        nodes, rest = repair(small, nodes, rest, values, order, effort.repairs, effort.stall, enough, work)
+    nodes, rest = repair(small, nodes, rest, values, order, effort.repairs, effort.stall, enough, stop, work)
+    if rest.any():
+        nodes, rest = settle(small, nodes, rest, order, values, work)
     work["lp_rounds"] = relaxation.rounds
     return nodes, rest, bound, first
 

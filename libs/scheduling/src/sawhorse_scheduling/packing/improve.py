@@ -1,14 +1,16 @@
 """Local search on whole nodes: cheaper columns for what they hold, and taking poor nodes apart to pack them again."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
 from sawhorse_scheduling.arrays import FloatArray, IntArray
 from sawhorse_scheduling.packing.compact import Compact
-from sawhorse_scheduling.packing.nodes import NodeSet, budget_left, fill_in, joined, total_cost
-from sawhorse_scheduling.packing.slices import fill_rest
+from sawhorse_scheduling.packing.nodes import NodeSet, able_columns, budget_left, fill_in, joined, total_cost
+from sawhorse_scheduling.packing.slices import fill_rest, place_rest
 
+_SIZES = (4, 12, 2, 32, 8, 1, 20)  # how many nodes are taken apart at once, in turn
 _BLOCK = 256  # nodes looked at together: bounds the memory of nodes × columns
 
 
@@ -16,18 +18,11 @@ def right_size(small: Compact, nodes: NodeSet) -> NodeSet:
     """Each node on the cheapest column that holds its pods, within the budgets."""
     if not len(nodes):
         return nodes
-    # Equal nodes move together; there are far fewer kinds than nodes where counts are large.
     column = nodes.column.copy()
     load = small.capacity[column] - nodes.room
-    forbidden = (small.fit == 0).astype(np.float32)
     for start in range(0, len(nodes), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        held = nodes.counts[block] > 0
-        able = held.astype(np.float32) @ forbidden < 0.5
-        for resource in range(load.shape[1]):
-            able &= load[block, None, resource] <= small.capacity[None, :, resource]
-        if small.opens is not None:
-            able &= held.astype(np.float32) @ small.opens.astype(np.float32) > 0.5
+        block = np.arange(start, min(start + _BLOCK, len(nodes)))
+        able = able_columns(small, nodes, block)
         for number in range(len(small.budget)):
             use = small.budget_use[:, number]
             able &= use[None, :] <= use[column[block], None]
@@ -36,6 +31,22 @@ def right_size(small: Compact, nodes: NodeSet) -> NodeSet:
         gain = cost[np.arange(len(best)), best] < small.cost[column[block]]
         column[block] = np.where(gain, best, column[block])
     return NodeSet(column, nodes.counts, small.capacity[column] - load)
+
+
+def settle(
+    small: Compact, nodes: NodeSet, rest: IntArray, order: IntArray, values: FloatArray, work: Counter[str]
+) -> tuple[NodeSet, IntArray]:
+    """Right-sized nodes; pods that budgets left out are tried again as long as smaller nodes free something."""
+    nodes = right_size(small, nodes)
+    while rest.any():
+        left = rest.copy()
+        fill_in(small, nodes, left, order)
+        nodes, left = place_rest(small, nodes, left, order, values, work)
+        nodes = right_size(small, nodes)
+        if int(left.sum()) == int(rest.sum()):
+            break
+        rest = left
+    return nodes, rest
 
 
 def take_apart(
@@ -82,6 +93,7 @@ def repair(
     tries: int,
     stall: int,
     enough: float,
+    stop: Callable[[], bool],
     work: Counter[str],
 ) -> tuple[NodeSet, IntArray]:
     """Take the most wasteful nodes apart, few or many, as long as that helps.
@@ -90,20 +102,34 @@ def repair(
         tries: how often at most.
         stall: stop after so many tries in a row without gain.
         enough: a total cost at which there is nothing left to gain worth the work.
+        stop: asked before each try.
     """
-    sizes = (4, 12, 2, 32, 8, 1, 20)
-    idle, turn, skip = 0, 0, 0
+    orders = [order, *_other_orders(small, values)]
+    idle, turn = 0, 0
     for _ in range(tries):
-        if idle >= stall or len(nodes) < 2 or total_cost(small, nodes) <= enough:
+        if idle >= stall or not len(nodes) or stop():
             break
-        worst = np.argsort(-waste(small, nodes, values), kind="stable")
-        size = min(sizes[turn % len(sizes)], max(1, len(nodes) // 2))
-        result = take_apart(small, nodes, leftover, values, order, worst[skip : skip + size], work)
+        if total_cost(small, nodes) <= enough and not leftover.any():
+            break
+        size, skip = _SIZES[turn % len(_SIZES)], turn // len(_SIZES)
+        wasted = waste(small, nodes, values)
+        if turn % 2:
+            wasted = wasted / np.maximum(small.cost[nodes.column], 1e-9)  # of its own cost: finds the small ones
+        worst = np.argsort(-wasted, kind="stable")[skip * size : (skip + 1) * size]
+        placing = orders[turn % len(orders)]
+        result = take_apart(small, nodes, leftover, values, placing, worst, work) if len(worst) else None
         if result is None:
             idle += 1
             turn += 1
-            skip = 0 if turn < len(sizes) else (skip + size) % max(1, len(nodes) // 2)
         else:
             nodes, leftover = result
             idle = 0
     return nodes, leftover
+
+
+def _other_orders(small: Compact, values: FloatArray) -> list[IntArray]:
+    """Other ways round to place classes: by value, and by each resource."""
+    size = small.requests / np.maximum(small.capacity.max(axis=0, initial=1), 1)
+    busiest = np.argsort(-(small.counts @ size), kind="stable")[:2]
+    found = [np.argsort(-values, kind="stable")]
+    return found + [np.argsort(-size[:, resource], kind="stable") for resource in busiest]

@@ -59,7 +59,7 @@ def joined(parts: list[NodeSet]) -> NodeSet:
 def space_for(small: Compact, nodes: NodeSet, index: int) -> IntArray:
     """(N,) how many more pods of the class each node can take."""
     request = small.requests[index]
-    space = np.minimum(small.fit[index, nodes.column], small.node_cap[index] - nodes.counts[:, index])
+    space = small.fit[index, nodes.column] - nodes.counts[:, index]
     for resource in np.flatnonzero(request):
         space = np.minimum(space, nodes.room[:, resource] // request[resource])
     for members, limit in small.limits_of[index]:
@@ -171,6 +171,18 @@ def openable(small: Compact, columns: IntArray, counts: Counts) -> BoolArray:
         return np.ones(len(columns), dtype=np.bool_)
     opened: BoolArray = np.logical_or.reduce((counts > 0) & small.opens[:, columns].T, axis=1)
     return opened
+
+
+def able_columns(small: Compact, nodes: NodeSet, which: IntArray) -> BoolArray:
+    """(len(which), T) the columns that could hold what the node holds, budgets apart."""
+    held = (nodes.counts[which] > 0).astype(np.float32)
+    load = small.capacity[nodes.column[which]] - nodes.room[which]
+    able = held @ small.barred < 0.5
+    for resource in range(load.shape[1]):
+        able &= load[:, None, resource] <= small.capacity[None, :, resource]
+    if small.opens is not None:
+        able &= held @ small.opens.astype(np.float32) > 0.5
+    return able
 
 
 def affordable(small: Compact, budget: IntArray) -> IntArray:

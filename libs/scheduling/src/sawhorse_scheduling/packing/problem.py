@@ -23,9 +23,9 @@ class Effort:
     gap_target: float = 0.005  # stop improving when price ÷ bound − 1 is at or below this
     lp_rounds: int = 12  # pricing rounds of the relaxation
     pattern_rounds: int = 60  # column generation, used where few pods share a node
-    pattern_work: int = 50_000_000  # steps of its search and of its linear programs, about 20 ns each
+    pattern_work: int = 30_000_000  # steps of its search and of its linear programs, about 20 ns each
     pattern_width: int = 24  # kept partial patterns per column while one is searched
-    repairs: int = 24  # tries of taking nodes apart and packing them again
+    repairs: int = 32  # tries of taking nodes apart and packing them again
     stall: int = 8  # repairs in a row without gain after which to stop
 
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from sawhorse_scheduling.arrays import FloatArray, IntArray
 from sawhorse_scheduling.packing.compact import Compact
+from sawhorse_scheduling.packing.grow import grow
 from sawhorse_scheduling.packing.nodes import (
+    Counts,
     NodeSet,
     affordable,
     budget_left,
@@ -19,6 +21,7 @@ from sawhorse_scheduling.packing.nodes import (
     joined,
     openable,
     spread_over,
+    total_cost,
 )
 from sawhorse_scheduling.packing.relaxation import Fluid
 
@@ -37,8 +40,19 @@ def pack_by_slices(small: Compact, fluid: Fluid, order: IntArray, work: Counter[
     nodes = _whole_nodes(small, fluid, rest, order)
     work["nodes_filled"] += len(nodes)
     fill_in(small, nodes, rest, order)
-    tail = fill_rest(small, rest, order, fluid.class_values, budget_left(small, nodes.column), work)
-    return joined([nodes, tail]), rest
+    return place_rest(small, nodes, rest, order, fluid.class_values, work)
+
+
+def place_rest(
+    small: Compact, nodes: NodeSet, rest: IntArray, order: IntArray, values: FloatArray, work: Counter[str]
+) -> tuple[NodeSet, IntArray]:
+    """Nodes for what is left beside those there are: all of them new, or some room made first, whichever is cheaper."""
+    ways = []
+    for base, left in ((nodes, rest.copy()), grow(small, nodes, rest, order, values, work)):
+        tail = fill_rest(small, left, order, values, budget_left(small, base.column), work)
+        ways.append((int(left.sum()), total_cost(small, base) + total_cost(small, tail), base, tail, left))
+    _, _, base, tail, left = min(ways, key=lambda way: way[:2])
+    return joined([base, tail]), left
 
 
 def _whole_nodes(small: Compact, fluid: Fluid, rest: IntArray, order: IntArray) -> NodeSet:
@@ -61,32 +75,72 @@ def fill_rest(
 ) -> NodeSet:
     """Nodes for all that is left (`rest`, changed): again and again the fill that is worth most for its price.
 
+    At each step one node for all that is left is considered too; the cheapest way of ending is taken.
+
     Args:
         values: (C,) what a pod of each class is worth.
         budget: (L,) what is left of each budget.
     """
-    parts = [NodeSet.empty(small, np.zeros(0, dtype=np.int64))]
     worth = np.maximum(values, values[values > 0].min(initial=1.0) * 1e-3)
+    steps: list[tuple[int, Counts, int]] = []  # column, pods of one node (1, C), nodes
+    spent = 0.0
+    ending: tuple[float, int, tuple[int, Counts, int]] | None = None  # whole cost, after how many steps, last step
     while rest.any():
         live = order[rest[order] > 0]
         most = affordable(small, budget)
         columns = _worth_a_try(small, live, rest, np.flatnonzero(most > 0))
         if not len(columns):
             break
-        counts = greedy_fills(small, columns, rest, live)
-        earned = (counts @ worth) / np.maximum(small.cost[columns], 1e-9)
-        earned[~openable(small, columns, counts)] = 0.0
+        counts, earned = _fills(small, columns, rest, live, worth)
+        whole = np.flatnonzero(np.logical_and.reduce(counts[:, live] == rest[live], axis=1) & (earned > 0.0))
+        if len(whole):
+            last = int(whole[small.cost[columns[whole]].argmin()])
+            total = spent + float(small.cost[columns[last]])
+            if ending is None or total < ending[0] - 1e-12:
+                ending = total, len(steps), (int(columns[last]), counts[last : last + 1], 1)
         best = int(earned.argmax())
         if earned[best] <= 0.0:
             break
+        column = int(columns[best])
         held = np.flatnonzero(counts[best])
-        number = int(min((rest[held] // counts[best, held]).min(), most[columns[best]]))
+        number = int(min((rest[held] // counts[best, held]).min(), most[column]))
         rest[held] -= number * counts[best, held].astype(np.int64)
-        column = np.full(number, columns[best], dtype=np.int64)
-        budget = budget - number * small.budget_use[columns[best]]
-        parts.append(NodeSet.filled(small, column, np.repeat(counts[best : best + 1], number, axis=0)))
-        work["nodes_filled"] += number
+        budget = budget - number * small.budget_use[column]
+        spent += number * float(small.cost[column])
+        steps.append((column, counts[best : best + 1], number))
+    if ending is not None and (rest.any() or ending[0] < spent - 1e-12):
+        steps = [*steps[: ending[1]], ending[2]]
+        rest[:] = 0
+    work["nodes_filled"] += sum(number for _, _, number in steps)
+    parts = [NodeSet.empty(small, np.zeros(0, dtype=np.int64))]
+    parts += [
+        NodeSet.filled(small, np.full(number, column, dtype=np.int64), np.repeat(counts, number, axis=0))
+        for column, counts, number in steps
+    ]
     return joined(parts)
+
+
+def _fills(
+    small: Compact, columns: IntArray, rest: IntArray, live: IntArray, worth: FloatArray
+) -> tuple[Counts, FloatArray]:
+    """One node of each column filled with what is left: pods (K, C) and what that earns (K,)."""
+    counts = greedy_fills(small, columns, rest, live)
+    earned = _earned(small, columns, counts, worth)
+    if small.opens is not None and not (earned > 0.0).any():
+        # Pods that may not open a column took the room of those that may: one that may goes first.
+        for opener in live[np.logical_or.reduce(small.opens[np.ix_(live, columns)], axis=1)]:
+            counts = greedy_fills(small, columns, rest, np.concatenate([[opener], live[live != opener]]))
+            earned = _earned(small, columns, counts, worth)
+            if (earned > 0.0).any():
+                break
+    return counts, earned
+
+
+def _earned(small: Compact, columns: IntArray, counts: Counts, worth: FloatArray) -> FloatArray:
+    """(K,) what each fill is worth for its cost; 0 where no pod of it may open the column."""
+    earned = (counts @ worth) / np.maximum(small.cost[columns], 1e-9)
+    earned[~openable(small, columns, counts)] = 0.0
+    return earned
 
 
 def _worth_a_try(small: Compact, live: IntArray, rest: IntArray, columns: IntArray) -> IntArray:
