@@ -7,6 +7,9 @@ too. So the final state is checked, and pods that are too many in a domain are t
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_scheduling.arrays import any_along
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
@@ -39,10 +42,10 @@ def excesses(problem: Problem, attempter: Attempter, attempt: Attempt) -> Iterat
             continue
         combos, _ = attempter.combos(members, topology.keys(members), attempt.table)
         for use in uses:
-            counts, present = counted[use.group]
-            domains = set(topology.existing_counts[use.group]) | present
-            domains |= {v for c in combos if c.new and (v := c.values[use.key]) is not None}
-            yield from _of_use(problem, attempt, members, use, counts, sorted(domains))
+            sure, most = counted[use.group]
+            domains = sure.keys() | {v for c in combos if c.new and (v := c.values[use.key]) is not None}
+            least = least_count(sure, sorted(domains), use.min_domains)
+            yield from _of_use(problem, attempt, members, use, most, least)
 
 
 def _of_use(
@@ -51,9 +54,8 @@ def _of_use(
     members: PodClass,
     use: SpreadUse,
     counts: dict[str, int],
-    domains: list[str],
+    least: int,
 ) -> Iterator[Excess]:
-    least = least_count(counts, domains, use.min_domains)
     counts_self = use.group in problem.topology.counted_by[members.index]
     for value, own in sorted(_own_counts(problem, attempt, members.index, use.key).items()):
         over = counts.get(value, 0) - least - use.max_skew
@@ -70,16 +72,18 @@ def _own_counts(problem: Problem, attempt: Attempt, index: int, key: str) -> dic
     for pattern in attempt.patterns:
         number = sum(load.get(index, 0) for load in pattern.loads)
         if number:
-            value = pattern.requirements.labels().get(key, "")
+            value = _labels(problem, pattern).get(key, "")
             counts[value] = counts.get(value, 0) + number
     return counts
 
 
-def _final_counts(problem: Problem, attempt: Attempt, group: int) -> tuple[dict[str, int], set[str]]:
-    """Matching pods per domain in the end, and the domains that new nodes add."""
+def _final_counts(problem: Problem, attempt: Attempt, group: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Matching pods per domain in the end: on nodes that take part for sure, and on all that may.
+
+    The difference is new nodes that serve the owner's requirements only if they get some of the labels they may get.
+    """
     rule = problem.topology.groups[group]
-    counts = dict(problem.topology.existing_counts[group])
-    present: set[str] = set()
+    sure = dict(problem.topology.existing_counts[group])
     matching = {c.index for c in problem.classes if rule.matcher.selects(c.pod)}
     takes_part = {
         row for row, node in enumerate(problem.table.nodes) if rule.counts_node(problem.table.labels[row], node.taints)
@@ -87,30 +91,47 @@ def _final_counts(problem: Problem, attempt: Attempt, group: int) -> tuple[dict[
     for (members, row), number in attempt.filled.items():
         if members in matching and row in takes_part:
             value = problem.table.labels[row].certain[rule.key]
-            counts[value] = counts.get(value, 0) + number
+            sure[value] = sure.get(value, 0) + number
+    most = dict(sure)
     for pattern in attempt.patterns:
-        domain = _pattern_domain(problem, rule, pattern.pool, pattern.requirements.labels())
+        domain, certain = _pattern_domain(problem, rule, pattern)
         if domain is None or not pattern.loads:
             continue
-        present.add(domain)
         number = sum(n for load in pattern.loads for members, n in load.items() if members in matching)
-        counts[domain] = counts.get(domain, 0) + number
-    return counts, present
+        most[domain] = most.get(domain, 0) + number
+        if certain:
+            sure[domain] = sure.get(domain, 0) + number
+    return sure, most
 
 
-def _pattern_domain(problem: Problem, rule: SpreadGroup, pool: int, labels: dict[str, str]) -> str | None:
-    """In which domain of a group a new node will be; None when it takes no part or could be in several."""
-    known = KnownLabels(labels)
+def _labels(problem: Problem, pattern: Pattern) -> dict[str, str]:
+    """What is certain of a new node: single-valued requirements, and what all its offerings have in common."""
+    labels = pattern.requirements.labels()
+    there = any_along(pattern.allow, 0)
+    columns = [column for column, offered in zip(problem.pools[pattern.pool].columns, there, strict=True) if offered]
+    for key, values in ((ZONE, {zone for zone, _ in columns}), (CAPACITY_TYPE, {kind for _, kind in columns})):
+        if len(values) == 1:
+            labels[key] = values.pop()
+    return labels
+
+
+def _pattern_domain(problem: Problem, rule: SpreadGroup, pattern: Pattern) -> tuple[str | None, bool]:
+    """In which domain of a group a new node may take part (None: in none, or in several), and whether it will."""
+    pool, labels = problem.pools[pattern.pool], _labels(problem, pattern)
     plain = SpreadGroup(rule.key, rule.matcher, rule.keys, None, rule.tolerations)
-    if not plain.counts_node(known, problem.pools[pool].taints):
-        return None
-    if rule.terms is not None:
-        table = problem.pools[pool]
-        own = table.template.without(*labels)
-        node = own.intersection(own.from_labels(labels))
-        if not any(node.is_compatible(term, table.well_known) for term in rule.terms):
-            return None
-    return labels[rule.key]
+    if not plain.counts_node(KnownLabels(labels), pool.taints):
+        return None, False
+    if rule.terms is None:
+        return labels[rule.key], True
+    served, possible = np.zeros_like(pattern.allow), False
+    for term in rule.terms:
+        fit = pool.fit(term)
+        if fit is None or not pattern.requirements.intersects(term):
+            continue
+        possible = possible or bool((fit.allow & pattern.allow).any())
+        if all(key in labels and wish.has(labels[key]) for key, wish in fit.custom.items()):
+            served |= fit.allow
+    return (labels[rule.key] if possible else None), not (pattern.allow & ~served).any()
 
 
 def trim(problem: Problem, attempter: Attempter, attempt: Attempt) -> None:
@@ -150,7 +171,7 @@ def _has_plain(problem: Problem, pattern: Pattern) -> bool:
 def _take_back(problem: Problem, attempt: Attempt, excess: Excess) -> None:
     left = excess.count
     for pattern in reversed(attempt.patterns):
-        if pattern.requirements.labels().get(excess.key, "") != excess.value:
+        if _labels(problem, pattern).get(excess.key, "") != excess.value:
             continue
         for load in reversed(pattern.loads):
             part = min(left, load.get(excess.members, 0))

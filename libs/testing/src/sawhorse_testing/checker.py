@@ -35,6 +35,7 @@ from sawhorse_testing.checker_labels import (
     serves,
     total_requests,
     type_labels,
+    within_limits,
 )
 
 
@@ -71,7 +72,7 @@ class _Check:
         self.keys = keys_read(snapshot)
         self.outcome_cache: dict[object, tuple[Labels, ...]] = {}
         self.sale_cache: dict[str, list[tuple[InstanceType, list[PodSpec], list[Labels]]]] = {}
-        self.count_cache: dict[object, Counter[str]] = {}
+        self.count_cache: dict[object, tuple[Counter[str], Counter[str]]] = {}
         self.hosts: list[Host] = []
 
     def run(self) -> Iterator[str]:
@@ -307,71 +308,81 @@ class _Check:
         self, pod: Pod, homes: Sequence[Host], rule: TopologySpread, wide: Sequence[TopologySpread]
     ) -> Iterator[str]:
         key = normalize(rule.topology_key)
-        counts = self.counts(pod, rule, wide)
-        least = 0 if len(counts) < (rule.min_domains or 1) else min(counts.values(), default=0)
+        sure, most = self.counts(pod, rule, wide)
+        least = 0 if len(sure) < (rule.min_domains or 1) else min(sure.values(), default=0)
         mine = {host.value(key) for host in homes}
         if None in mine:
             yield f"{pod.meta.key}: the {key} of a node it is on is not certain"
         for value in sorted(v for v in mine if v is not None):
-            if counts[value] - least > rule.max_skew:
-                yield f"{pod.meta.key}: {dict(counts)} over {key}, maxSkew {rule.max_skew}"
+            if most[value] - least > rule.max_skew:
+                yield f"{pod.meta.key}: {dict(most)} over {key}, least {least}, maxSkew {rule.max_skew}"
 
-    def counts(self, pod: Pod, rule: TopologySpread, wide: Sequence[TopologySpread]) -> Counter[str]:
-        """Matching pods per domain in the end; every domain that counts has an entry."""
+    def counts(
+        self, pod: Pod, rule: TopologySpread, wide: Sequence[TopologySpread]
+    ) -> tuple[Counter[str], Counter[str]]:
+        """Matching pods per domain in the end: on nodes that take part for sure, and on those that may."""
         spec, key = pod.spec, normalize(rule.topology_key)
         selector = own_selector(rule.selector, rule.match_label_keys, pod)
         policies = (rule.node_affinity_policy, rule.node_taints_policy)
         asked = (repr(spec.node_selector), spec.required_terms, spec.tolerations, spec.host_ports, repr(spec.requests))
         cache = (key, selector, pod.meta.namespace, policies, asked, tuple(r.topology_key for r in wide))
         if cache not in self.count_cache:
-            counts: Counter[str] = Counter()
+            sure: Counter[str] = Counter()
+            most: Counter[str] = Counter()
             for host in self.hosts:
                 value = host.value(key)
-                if value is not None and self.takes_part(host, pod, *policies, wide):
+                part = self.takes_part(host, pod, *policies, wide) if value is not None else "no"
+                if value is not None and part != "no":
                     members = [p for p in host.bound if p.is_active] + host.placed
-                    counts[value] += sum(selects(selector, (pod.meta.namespace,), p) for p in members)
+                    number = sum(selects(selector, (pod.meta.namespace,), p) for p in members)
+                    most[value] += number
+                    sure[value] += number if part == "yes" else 0
             for value in self.possible_values(pod, key):
-                counts[value] += 0
-            self.count_cache[cache] = counts
+                sure[value] += 0
+            self.count_cache[cache] = (sure, most)
         return self.count_cache[cache]
 
-    def takes_part(self, host: Host, pod: Pod, affinity: str, taints: str, wide: Sequence[TopologySpread]) -> bool:
-        keys = {normalize(r.topology_key) for r in wide}
-        if any(host.value(key) is None for key in keys):
-            return False
-        if affinity == "Honor" and not all(serves(pod.spec, labels) for labels in host.outcomes):
-            return False
-        return taints != "Honor" or kept_off(host.taints, pod.spec.tolerations) is None
+    def takes_part(self, host: Host, pod: Pod, affinity: str, taints: str, wide: Sequence[TopologySpread]) -> str:
+        """Whether a node counts for a spread constraint: yes, no, or maybe (it may still get other labels)."""
+        if any(host.value(normalize(r.topology_key)) is None for r in wide):
+            return "no"
+        if taints == "Honor" and kept_off(host.taints, pod.spec.tolerations) is not None:
+            return "no"
+        served = [serves(pod.spec, labels) for labels in host.outcomes]
+        if affinity == "Honor" and not all(served):
+            return "maybe" if any(served) else "no"
+        return "yes"
 
     def possible_values(self, pod: Pod, key: str) -> set[str]:
-        """Domains in which a node for the pod could be made."""
+        """Domains in which a node for the pod could be made. One node serves one of the pod's OR-ed terms."""
         found: set[str] = set()
         for pool in self.snapshot.pools:
-            by_value: dict[str, list[tuple[InstanceType, Labels]]] = {}
-            for kind, labels in self.serving(pod, pool):
-                if key in labels:
-                    by_value.setdefault(labels[key], []).append((kind, labels))
-            for value, ways in by_value.items():
-                if self.enough_values(pool, ways) and any(_within_limits(pool, kind) for kind, _ in ways):
-                    found.add(value)
+            for term in choices(pod.spec):
+                by_value: dict[str, list[tuple[InstanceType, Labels]]] = {}
+                for kind, labels in self.serving(pod, pool, term):
+                    if key in labels:
+                        by_value.setdefault(labels[key], []).append((kind, labels))
+                for value, ways in by_value.items():
+                    if self.enough_values(pool, ways) and any(within_limits(pool, kind) for kind, _ in ways):
+                        found.add(value)
         return found
 
     def could_open(self, pod: Pod, pool: Pool) -> bool:
         """Whether a pool could make a node for this pod alone, limits aside."""
-        found = list(self.serving(pod, pool))
-        return bool(found) and self.enough_values(pool, found)
+        ways = (list(self.serving(pod, pool, term)) for term in choices(pod.spec))
+        return any(found and self.enough_values(pool, found) for found in ways)
 
-    def enough_values(self, pool: Pool, choices: Sequence[tuple[InstanceType, Labels]]) -> bool:
-        """Whether choices of type and labels satisfy the pool's minValues."""
+    def enough_values(self, pool: Pool, ways: Sequence[tuple[InstanceType, Labels]]) -> bool:
+        """Whether ways to make a node satisfy the pool's minValues."""
         if not self.snapshot.options.min_values_strict:
             return True
         return all(
-            len({labels.get(normalize(spec.key)) for _, labels in choices}) >= (spec.min_values or 0)
+            len({labels.get(normalize(spec.key)) for _, labels in ways}) >= (spec.min_values or 0)
             for spec in pool.nodepool.template.requirements
         )
 
-    def serving(self, pod: Pod, pool: Pool) -> Iterator[tuple[InstanceType, Labels]]:
-        """Types, with the labels that a node of them may get, on which the pool could run this pod alone."""
+    def serving(self, pod: Pod, pool: Pool, term: Sequence[RequirementSpec]) -> Iterator[tuple[InstanceType, Labels]]:
+        """Types, with the labels that a node of them may get, on which this pod could run alone by one of its terms."""
         if kept_off(pool.nodepool.template.taints, pod.spec.tolerations) is not None:
             return
         exotic = self.snapshot.options.exotic
@@ -384,7 +395,9 @@ class _Check:
                 continue
             if any(ports_clash(pod.spec.host_ports, daemon.host_ports) for daemon in daemons):
                 continue
-            yield from ((kind, labels) for labels in sold if serves(pod.spec, labels))
+            for labels in sold:
+                if all(holds(e, labels.get(normalize(e.key))) for e in term):
+                    yield kind, labels
 
     def on_sale(self, pool: Pool) -> list[tuple[InstanceType, list[PodSpec], list[Labels]]]:
         """What a pool may make whoever asks: types, their daemons, and the labels of each way to buy them.
@@ -400,7 +413,7 @@ class _Check:
         for kind in pool.instance_types if pool.nodepool.replicas is None else ():
             daemons = [d.template.spec for d in self.snapshot.daemons if self.runs_on_type(d, pool, kind)]
             own = {k: v for k, v in {**pool_labels(pool), **type_labels(kind)}.items() if k in read}
-            choices: list[Labels] = []
+            ways: list[Labels] = []
             for offer in kind.offerings:
                 if not offer.available or offer.capacity_type == "reserved":
                     continue
@@ -410,9 +423,9 @@ class _Check:
                 }
                 for chosen in product(*wide.values()):
                     labels = {**sold, **dict(zip(wide, chosen, strict=True))}
-                    if labels not in choices and all(holds(r, labels.get(normalize(r.key))) for r in wants):
-                        choices.append(labels)
-            found.append((kind, daemons, choices))
+                    if labels not in ways and all(holds(r, labels.get(normalize(r.key))) for r in wants):
+                        ways.append(labels)
+            found.append((kind, daemons, ways))
         self.sale_cache[name] = found
         return found
 
@@ -482,11 +495,3 @@ def _runs_on_node(daemon: DaemonSet, host: Host) -> bool:
     if kept_off(host.taints, tolerations) is not None:
         return False
     return all(serves(daemon.template.spec, labels) for labels in host.outcomes)
-
-
-def _within_limits(pool: Pool, kind: InstanceType) -> bool:
-    """Whether one more node of a type keeps the pool's limits."""
-    return all(
-        pool.usage.get(name, 0) + (1 if name == "nodes" else kind.capacity.get(name, 0)) <= limit
-        for name, limit in pool.nodepool.limits.items()
-    )

@@ -148,3 +148,11 @@ def selects(selector: LabelSelector | None, namespaces: tuple[str, ...] | None, 
     if selector is None or (namespaces is not None and pod.meta.namespace not in namespaces):
         return False
     return selector.matches(pod.meta.labels)
+
+
+def within_limits(pool: Pool, kind: InstanceType) -> bool:
+    """Whether one more node of a type keeps the pool's limits."""
+    return all(
+        pool.usage.get(name, 0) + (1 if name == "nodes" else kind.capacity.get(name, 0)) <= limit
+        for name, limit in pool.nodepool.limits.items()
+    )
