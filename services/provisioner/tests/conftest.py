@@ -31,6 +31,7 @@ from sawhorse_provisioner.settings import Settings
 from sawhorse_provisioner.solver import InlineSolver
 from sawhorse_provisioner.term import Surroundings, Term
 from sawhorse_provisioner.words import NodeClassWords
+from sawhorse_runtime.failpoints import Failpoint, Steps
 from sawhorse_runtime.metrics import Metrics
 from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_scheduling.solve import solve
@@ -64,6 +65,9 @@ WORDS = NodeClassWords(
 
 SMALL = an_instance_type("m5.large", cpu="2", memory="8Gi", price=0.10, spot_price=0.04)
 LARGE = an_instance_type("m5.2xlarge", cpu="8", memory="32Gi", price=0.40, spot_price=0.16)
+
+
+Link = Callable[[Any], Any]  # what a term reaches Kubernetes, cloud, catalogue and store through
 
 
 class LoopClock:
@@ -199,6 +203,7 @@ class Replica:
     mirror: WatchedMirror
     metrics: Metrics
     planner: Planner
+    stop: asyncio.Event  # set: the term hands over
 
     def count(self, name: str, **labels: str) -> float:
         """The value of a metric."""
@@ -403,33 +408,34 @@ class World:
         )
 
     @asynccontextmanager
-    async def leading(self, *, act: bool = True) -> AsyncIterator[Replica]:
+    async def leading(
+        self, *, act: bool = True, failpoint: Failpoint | None = None, link: Link = lambda part: part
+    ) -> AsyncIterator[Replica]:
         """A replica that leads for the block; leaving it is a crash: nothing is finished, its memory is gone.
 
-        Without `act` it only follows the mirror: the test starts its term.
+        Without `act` it only follows the mirror: the test starts its term. `failpoint` is told of every step.
         """
-        mirror = WatchedMirror(self.kube)
-        metrics = Metrics()
+        mirror, metrics, stop = WatchedMirror(self.kube), Metrics(), asyncio.Event()
+        kube, cloud, catalog, store = link(self.kube), link(self.cloud), link(self.catalog), link(self.store)
         state = ClusterState(mirror, words=WORDS, clock=self.clock, nomination=timedelta(seconds=20))
         options = SolveOptions(well_known=WORDS.well_known)
-        planner = Planner(
-            state=state, catalog=self.catalog, solver=InlineSolver(solve), options=options, clock=self.clock
-        )
+        planner = Planner(state=state, catalog=catalog, solver=InlineSolver(solve), options=options, clock=self.clock)
         around = Surroundings(
-            kube=self.kube,
-            cloud=self.cloud,
-            catalog=self.catalog,
+            kube=kube,
+            cloud=cloud,
+            catalog=catalog,
             state=state,
             planner=planner,
-            index=self.store,
-            heartbeats=self.store,
-            placements=self.store,
-            journal=self.store,
+            index=store,
+            heartbeats=store,
+            placements=store,
+            journal=store,
             instruments=Instruments(metrics),
             metrics=metrics,
             clock=self.clock,
             words=WORDS,
             settings=replace(Settings(cluster_name="test"), **self.settings),
+            steps=Steps(failpoint),
         )
         term = Term(around)
         mirror.subscribe(term.changed)
@@ -439,9 +445,9 @@ class World:
                 group.create_task(self.kubelets(), name="kubelets"),
             ]
             if act:
-                tasks.append(group.create_task(term.run(asyncio.Event()), name="term"))
+                tasks.append(group.create_task(term.run(stop), name="term"))
             try:
-                yield Replica(term, around, state, mirror, metrics, planner)
+                yield Replica(term, around, state, mirror, metrics, planner, stop)
             finally:
                 for task in tasks:
                     task.cancel()

@@ -5,6 +5,7 @@ remembered where they go, and the doomed claim is told once all of that is ready
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -16,8 +17,10 @@ from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.provisioning import Outcome
 from sawhorse_provisioner.snapshots import Frozen
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.writes import Writer
 from sawhorse_runtime.errors import describe
+from sawhorse_runtime.failpoints import Steps
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +38,8 @@ class _Places:
 class Replacements:
     """Knows for each interrupted claim what replaces it. One per leader's term."""
 
-    def __init__(self, *, writer: Writer, state: ClusterState) -> None:
+    def __init__(self, *, writer: Writer, state: ClusterState, steps: Steps) -> None:
+        self._steps = steps
         self._writer = writer
         self._state = state
         self._places: dict[str, _Places] = {}  # by uid of the doomed claim
@@ -47,12 +51,17 @@ class Replacements:
         for key, name in frozen.doomed.items():
             if name in by_name:
                 by_name[name].add(key)
+        if by_name:
+            with self._steps.at(Step.REPLANNED):
+                self._note_places(by_name, outcome)
+        self.poke()
+
+    def _note_places(self, by_name: Mapping[str, set[str]], outcome: Outcome) -> None:
         for name, pods in by_name.items():
             claim = self._state.claim(name)
             if claim is not None:
                 found = [outcome.targets[key] for key in pods if key in outcome.targets]
                 self._places[claim.meta.uid] = _Places(frozenset(found), complete=len(found) == len(pods))
-        self.poke()
 
     def poke(self) -> None:
         """Something changed that may make a replacement ready."""
@@ -90,7 +99,8 @@ class Replacements:
         if places is None or not places.complete or not all(self._is_ready(t) for t in places.targets):
             return
         try:
-            await self._writer.annotate(NODECLAIM, claim, {REPLACEMENT_READY: "true"})
+            with self._steps.at(Step.READY):
+                await self._writer.annotate(NODECLAIM, claim, {REPLACEMENT_READY: "true"})
         except NotFoundError:
             return
         log.info("replacement ready", nodeclaim=claim.meta.name, replacements=sorted(places.targets))

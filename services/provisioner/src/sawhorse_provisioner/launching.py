@@ -28,10 +28,12 @@ from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.fleets import form_fleets
 from sawhorse_provisioner.indexing import Index, index_put
 from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
 from sawhorse_provisioner.writes import Judgement, Writer
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.errors import describe, reason_of
+from sawhorse_runtime.failpoints import Steps
 from sawhorse_runtime.tasks import KeyedQueue
 
 log = structlog.get_logger(__name__)
@@ -74,6 +76,7 @@ class Launcher:
         instruments: Instruments,
         replan: Callable[[str], None],
         look_up_window: timedelta,
+        steps: Steps,
     ) -> None:
         self._writer = writer
         self._state = state
@@ -84,6 +87,7 @@ class Launcher:
         self._instruments = instruments
         self._replan = replan
         self._window = look_up_window.total_seconds()
+        self._steps = steps
         self._queue: KeyedQueue[str] = KeyedQueue("launch", backoff=Backoff(1.0, maximum=60.0))
         self._fleets: dict[str, _Fleet] = {}  # by token
         self._owned: dict[str, str] = {}  # uid of a claim → token of its fleet; empty while it waits for one
@@ -214,7 +218,8 @@ class Launcher:
 
     async def _launch(self, fleet: _Fleet) -> float | None:
         if fleet.asked is None:
-            claims = await self._put_token(fleet, self._members(fleet))
+            with self._steps.at(Step.TOKEN):
+                claims = await self._put_token(fleet, self._members(fleet))
         else:
             claims = self._members(fleet)
         if not claims:
@@ -233,7 +238,8 @@ class Launcher:
                 types = await self._catalog.resolve(node_class)
                 # Kept: a repeat with the same token must ask for the same, or the cloud refuses it.
                 fleet.asked = (tuple(claims), node_class, types.instance_types)
-            result = await self._cloud.launch(fleet.token, *fleet.asked)
+            with self._steps.at(Step.FLEET):
+                result = await self._cloud.launch(fleet.token, *fleet.asked)
         except InsufficientCapacityError as error:
             self._settle(fleet.token)
             await self._no_capacity(fleet, claims, error)
@@ -291,7 +297,8 @@ class Launcher:
             await self._write_launched(name, uids.get(name, ""), fleet.answers[name])
             del fleet.answers[name]
 
-        await each(list(fleet.answers), write)
+        with self._steps.at(Step.LAUNCHED):
+            await each(list(fleet.answers), write)
 
     async def _write_launched(self, name: str, uid: str, launched: Launched) -> None:
         instance = launched.instance

@@ -29,11 +29,13 @@ from sawhorse_provisioner.registration import (
     missing_for_initialization,
     registration_patch,
 )
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.termination import ClaimTermination
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_provisioner.writes import Judgement, Writer
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe
+from sawhorse_runtime.failpoints import Steps
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +74,7 @@ class Lifecycle:
         registration_timeout: timedelta,
         initialized: Callable[[NodeClaim], None],
         hook: Hook,
+        steps: Steps,
     ) -> None:
         self._kube = kube
         self._writer = writer
@@ -87,6 +90,7 @@ class Lifecycle:
         self._registration_timeout = registration_timeout
         self._initialized = initialized
         self._hook = hook
+        self._steps = steps
 
     async def look(self, name: str) -> float | None:
         """The next thing for one claim; returns seconds until the next look, or None for "at the next change"."""
@@ -124,7 +128,8 @@ class Lifecycle:
         if claim.is_registered and not claim.is_initialized:
             claim = await self._initialize(claim)
         if claim.is_registered and claim.node_name and self._words.tagged not in claim.meta.annotations:
-            await self._tag(claim)
+            with self._steps.at(Step.TAGGED):
+                await self._tag(claim)
         return _seconds(self._time_left(claim))
 
     # Step `registered`
@@ -137,22 +142,25 @@ class Lifecycle:
             names = ", ".join(sorted(n.meta.name for n in nodes))
             message = f"Several nodes say that they are this instance: {names}; delete the wrong ones"
             return await self._judge(claim, REGISTERED, "MultipleNodesFound", message, status="False")
-        node = nodes[0]
+        with self._steps.at(Step.NODE_SEEN):
+            node = nodes[0]
         if lacks_unregistered_taint(node):
             message = f"Node {node.meta.name} joined without the taint karpenter.sh/unregistered; check spec.userData"
             self._announcer.warn(NODECLAIM, claim.meta, "UnregisteredTaintMissing", message)
-        ready = await self._hook(claim, node)
+        with self._steps.at(Step.HINTED):
+            ready = await self._hook(claim, node)
         raw = await self._kube.get_raw(NODE, node.meta.name)
         live: Node = NODE.parse(raw)
         if live.provider_id != claim.provider_id:
             raise ConflictError(f"Node {node.meta.name!r} is another instance by now")
-        if patch := registration_patch(raw, claim, lift=ready):
-            self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
-        if not ready:
-            return await self._judge(claim, REGISTERED, "RegistrationHookPending", "Waiting before pods may come")
-        claim = await self._writer.judge(
-            NODECLAIM, claim, [Judgement(REGISTERED, "True")], extra_status={"nodeName": node.meta.name}
-        )
+        with self._steps.at(Step.REGISTERED):
+            if patch := registration_patch(raw, claim, lift=ready):
+                self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
+            if not ready:
+                return await self._judge(claim, REGISTERED, "RegistrationHookPending", "Waiting before pods may come")
+            claim = await self._writer.judge(
+                NODECLAIM, claim, [Judgement(REGISTERED, "True")], extra_status={"nodeName": node.meta.name}
+            )
         self._instruments.nodes_created.labels(claim.nodepool, claim.meta.labels.get(ZONE, "")).inc()
         log.info("node registered", nodeclaim=claim.meta.name, node=node.meta.name, nodepool=claim.nodepool)
         return claim
@@ -166,9 +174,10 @@ class Lifecycle:
         node = nodes[0]
         if missing := missing_for_initialization(node, claim):
             return await self._judge(claim, INITIALIZED, *missing)
-        if patch := initialization_patch(node):
-            self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
-        claim = await self._writer.judge(NODECLAIM, claim, [Judgement(INITIALIZED, "True")])
+        with self._steps.at(Step.INITIALIZED):
+            if patch := initialization_patch(node):
+                self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
+            claim = await self._writer.judge(NODECLAIM, claim, [Judgement(INITIALIZED, "True")])
         log.info("node initialized", nodeclaim=claim.meta.name, node=node.meta.name, nodepool=claim.nodepool)
         self._initialized(claim)
         return claim

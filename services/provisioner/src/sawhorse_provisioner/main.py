@@ -26,10 +26,12 @@ from sawhorse_provisioner.service import CATALOGUE, MIRROR, Replica
 from sawhorse_provisioner.settings import Settings
 from sawhorse_provisioner.snapshots import nomination_window
 from sawhorse_provisioner.solver import process_solver
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.term import Surroundings
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_runtime.clock import SystemClock
 from sawhorse_runtime.errors import RemoteError, Retry
+from sawhorse_runtime.failpoints import Steps, steps_or_exit
 from sawhorse_runtime.health import Readiness, serve_http
 from sawhorse_runtime.logs import setup_logging
 from sawhorse_runtime.metrics import Metrics
@@ -49,6 +51,7 @@ from sawhorse_state.wake import Wake, wake
 log = structlog.get_logger(__name__)
 
 SERVICE = "provisioner"
+PROG = "sawhorse-provisioner"
 CATALOG_SERVICE = "sawhorse.catalog.v1.CatalogService"
 
 AWS_WORDS = NodeClassWords(
@@ -67,18 +70,19 @@ def main() -> int:
     """The entry point; returns the exit code of the process."""
     settings = load_or_exit(
         Settings,
-        prog="sawhorse-provisioner",
+        prog=PROG,
         description="Makes nodes when pods need them: plans, launches, registers and ends them.",
     )
+    steps = steps_or_exit(Step, prog=PROG)
     setup_logging(settings.log_level, SERVICE)
 
     async def run(stop: Event) -> None:
-        await serve(settings, stop)
+        await serve(settings, stop, steps)
 
     return run_service(run)
 
 
-async def serve(settings: Settings, stop: Event) -> None:
+async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
     """Wire the real dependencies, run until `stop`, close them in reverse order."""
     metrics, clock, words = Metrics(), SystemClock(), AWS_WORDS
     instruments = Instruments(metrics)
@@ -142,6 +146,7 @@ async def serve(settings: Settings, stop: Event) -> None:
             clock=clock,
             words=words,
             settings=settings,
+            steps=steps,
         )
         replica = Replica(
             around,

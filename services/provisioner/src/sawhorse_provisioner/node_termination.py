@@ -13,7 +13,7 @@ import structlog
 from sawhorse_cloud.cloud import Cloud
 from sawhorse_kube.api import Kube
 from sawhorse_kube.drain import Drainer, deadline_of, policy_of
-from sawhorse_kube.drain_plan import tolerates_disruption
+from sawhorse_kube.drain_plan import pods_to_drain, tolerates_disruption
 from sawhorse_kube.errors import ConflictError, NotFoundError
 from sawhorse_kube.kinds import NODE
 from sawhorse_model.cluster import VolumeAttachment
@@ -34,9 +34,11 @@ from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.machines import LOOK_EVERY, end_machine, is_gone
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.writes import Judgement, Writer
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe
+from sawhorse_runtime.failpoints import Steps
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +72,7 @@ class NodeTermination:
         instruments: Instruments,
         clock: Clock,
         volume_timeout: timedelta,
+        steps: Steps,
     ) -> None:
         self._kube = kube
         self._writer = writer
@@ -81,6 +84,7 @@ class NodeTermination:
         self._instruments = instruments
         self._clock = clock
         self._volume_timeout = volume_timeout
+        self._steps = steps
         self._volumes_since: dict[str, datetime] = {}  # uid of a node → when waiting for its volumes began
 
     async def look(self, name: str) -> float | None:
@@ -119,10 +123,12 @@ class NodeTermination:
         if deadline is not None:
             message = f"All pods of the node will be deleted by {deadline.isoformat()}"
             self._announcer.warn(NODE, node.meta, "TerminationGracePeriodExpiring", message)
-        await self._taint(node, raw)
+        with self._steps.at(Step.TAINTED):
+            await self._taint(node, raw)
         wait = await self._drain(node, claim, deadline)
         if wait is None:
-            wait = await self._await_volumes(node, claim, deadline)
+            with self._steps.at(Step.VOLUMES):
+                wait = await self._await_volumes(node, claim, deadline)
         if wait is not None:
             return wait
         if claim is not None and not await self._end_instance(claim):
@@ -159,9 +165,15 @@ class NodeTermination:
             return _OTHER_DRAINS
         policy = policy_of(claim) if claim is not None else None
         pods = self._state.pods_on(node.meta.name)
-        step = await self._drainer.step(node, pods, deadline, policy, claim)
+        if pods_to_drain(pods, self._clock.now()):
+            with self._steps.at(Step.DRAINING):
+                step = await self._drainer.step(node, pods, deadline, policy, claim)
+        else:
+            self._steps.before(Step.DRAINED)
+            step = await self._drainer.step(node, pods, deadline, policy, claim)
         if not step.done:
             return max(0.05, step.next_look.total_seconds())
+        self._steps.after(Step.DRAINED)
         self._instruments.nodes_drained.labels(node.meta.labels.get(NODEPOOL_LABEL, "")).inc()
         log.info("node drained", node=node.meta.name)
         return None
@@ -232,13 +244,15 @@ class NodeTermination:
     # Steps `instance` and `released`
 
     async def _end_instance(self, claim: NodeClaim) -> bool:
-        gone = await end_machine(self._cloud, claim.instance_id)
-        if not is_true(claim.conditions, INSTANCE_TERMINATING):
-            await self._writer.judge_claim(claim, [Judgement(INSTANCE_TERMINATING, "True")])
+        with self._steps.at(Step.INSTANCE):
+            gone = await end_machine(self._cloud, claim.instance_id)
+            if not is_true(claim.conditions, INSTANCE_TERMINATING):
+                await self._writer.judge_claim(claim, [Judgement(INSTANCE_TERMINATING, "True")])
         return gone
 
     async def _release(self, node: Node) -> float | None:
-        await self._writer.release(NODE, node.meta.name, node.meta.uid, TERMINATION_FINALIZER)
+        with self._steps.at(Step.RELEASED):
+            await self._writer.release(NODE, node.meta.name, node.meta.uid, TERMINATION_FINALIZER)
         self._volumes_since.pop(node.meta.uid, None)
         pool = node.meta.labels.get(NODEPOOL_LABEL, "")
         self._instruments.nodes_terminated.labels(pool, node.meta.labels.get(ZONE, "")).inc()

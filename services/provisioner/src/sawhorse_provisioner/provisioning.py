@@ -24,10 +24,12 @@ from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.pods import class_name, owner_uid
 from sawhorse_provisioner.snapshots import Frozen
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe, reason_of
+from sawhorse_runtime.failpoints import Steps
 from sawhorse_scheduling.plan import Plan, PlannedNode
 
 log = structlog.get_logger(__name__)
@@ -83,6 +85,7 @@ class Provisioner:
         clock: Clock,
         launch: Callable[[Sequence[NodeClaim]], None],
         planned: Callable[[Frozen, Outcome], None],
+        steps: Steps,
     ) -> None:
         self._kube = kube
         self._state = state
@@ -96,6 +99,7 @@ class Provisioner:
         self._clock = clock
         self._launch = launch
         self._planned = planned
+        self._steps = steps
 
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop`; a round that runs then ends first. A failed round is logged and tried again."""
@@ -116,7 +120,8 @@ class Provisioner:
 
     async def _rounds(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            batch = await self._batcher.next_batch()
+            with self._steps.at(Step.BATCH):
+                batch = await self._batcher.next_batch()
             self._between = False
             try:
                 async with asyncio.timeout(300):
@@ -134,7 +139,8 @@ class Provisioner:
         if not self._state.synced:
             log.debug("mirror not complete, nothing is decided")
             return Outcome()
-        frozen, resolved = await self._planner.freeze()
+        with self._steps.at(Step.SNAPSHOT):
+            frozen, resolved = await self._planner.freeze()
         if not frozen.pods:
             self._instruments.unschedulable_pods.labels("provisioner").set(0)
             outcome = Outcome(targets=frozen.expected)
@@ -142,7 +148,8 @@ class Provisioner:
             return outcome
         started = self._clock.monotonic()
         self._instruments.queue_depth.labels("provisioner").set(len(frozen.pods))
-        plan = await self._planner.solve(frozen)
+        with self._steps.at(Step.PLAN):
+            plan = await self._planner.solve(frozen)
         seconds = self._clock.monotonic() - started
         self._instruments.queue_depth.labels("provisioner").set(0)
         self._instruments.scheduling_seconds.labels("provisioner").observe(seconds)
@@ -155,8 +162,10 @@ class Provisioner:
         return outcome
 
     async def _act(self, frozen: Frozen, plan: Plan, resolved: Mapping[str, ResolvedTypes]) -> Outcome:
-        kept, sent_back = self._commit(frozen, plan)
-        created = await self._create_claims(kept, frozen, resolved)
+        with self._steps.at(Step.COMMIT):
+            kept, sent_back = self._commit(frozen, plan)
+        with self._steps.at(Step.CLAIMS_CREATED):
+            created = await self._create_claims(kept, frozen, resolved)
         sent_back += [pod for node in kept if node.name not in created for pod in node.pods]
         targets = dict(frozen.expected)
         for filled in plan.existing_nodes:
@@ -171,7 +180,8 @@ class Provisioner:
                 self._expect(claim.meta.name, node.pods, frozen)
                 targets |= dict.fromkeys(node.pods, claim.meta.name)
         self._launch(tuple(created.values()))
-        await self._place(kept, created, frozen)
+        with self._steps.at(Step.PLACEMENT):
+            await self._place(kept, created, frozen)
         return Outcome(
             plan=plan,
             created=created,

@@ -35,11 +35,13 @@ from sawhorse_provisioner.nodepools import NodePools
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.provisioning import Journal, Placements, Provisioner
 from sawhorse_provisioner.settings import Settings
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.termination import ClaimTermination
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_provisioner.writes import Writer
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.clock import Clock
+from sawhorse_runtime.failpoints import Steps
 from sawhorse_runtime.metrics import Metrics
 from sawhorse_runtime.supervise import supervise
 from sawhorse_runtime.tasks import KeyedQueue
@@ -69,6 +71,7 @@ class Surroundings:
     clock: Clock
     words: NodeClassWords
     settings: Settings
+    steps: Steps
 
 
 class Term:
@@ -76,6 +79,7 @@ class Term:
 
     def __init__(self, around: Surroundings) -> None:
         settings, state, kube, clock = around.settings, around.state, around.kube, around.clock
+        steps = around.steps
         self._around = around
         self._state = state
         self._running = False
@@ -89,7 +93,7 @@ class Term:
         self.node_queue = self._queue("node.termination")
         self.pool_queue = self._queue("nodepool.status")
         self.class_queue = self._queue("nodeclass")
-        self.replacements = Replacements(writer=writer, state=state)
+        self.replacements = Replacements(writer=writer, state=state, steps=steps)
         self.hints = Hints(kube=kube, state=state, mode=settings.nominate_pods)
         self.launcher = Launcher(
             writer=writer,
@@ -101,6 +105,7 @@ class Term:
             instruments=around.instruments,
             replan=lambda why: self.batcher.add(why, urgent=True),
             look_up_window=settings.launch_lookup_window,
+            steps=steps,
         )
         self.provisioner = Provisioner(
             kube=kube,
@@ -115,6 +120,7 @@ class Term:
             clock=clock,
             launch=self.launcher.offer,
             planned=self.replacements.planned,
+            steps=steps,
         )
         termination = ClaimTermination(
             kube=kube,
@@ -126,6 +132,7 @@ class Term:
             instruments=around.instruments,
             clock=clock,
             finished=self._claim_gone,
+            steps=steps,
         )
         self.lifecycle = Lifecycle(
             kube=kube,
@@ -142,6 +149,7 @@ class Term:
             registration_timeout=settings.registration_timeout,
             initialized=self._claim_initialized,
             hook=self.hints.hinted,
+            steps=steps,
         )
         self.node_termination = NodeTermination(
             kube=kube,
@@ -154,6 +162,7 @@ class Term:
             instruments=around.instruments,
             clock=clock,
             volume_timeout=settings.volume_detach_timeout,
+            steps=steps,
         )
         self.node_pools = NodePools(writer=writer, state=state, words=around.words, instruments=around.instruments)
         self.node_classes = NodeClasses(
@@ -184,11 +193,12 @@ class Term:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`, then let what is in flight end. Waits for the mirror first: decides nothing without."""
-        while not self._state.synced:
-            if stop.is_set():
-                return
-            await self._around.clock.sleep(_SYNC_LOOK)
-        await heal_taints(self._around.kube, self._state)
+        with self._around.steps.at(Step.START):
+            while not self._state.synced:
+                if stop.is_set():
+                    return
+                await self._around.clock.sleep(_SYNC_LOOK)
+            await heal_taints(self._around.kube, self._state)
         self._running = True
         try:
             self._look_at_everything()
@@ -220,12 +230,18 @@ class Term:
                     "collect": self.collector.run,
                     "announce": self._announcer.run,
                     "resync": self._resync,
+                    "hand-over": self._hand_over,
                 },
                 stop=stop,
                 drain=self._around.settings.drain_timeout,
             )
+            self._around.steps.after(Step.HAND_OVER)
         finally:
             self._running = False
+
+    async def _hand_over(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._around.steps.before(Step.HAND_OVER)  # from here on, what is in flight ends
 
     async def _resync(self, stop: asyncio.Event) -> None:
         while not stop.is_set():

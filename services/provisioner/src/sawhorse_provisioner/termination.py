@@ -21,8 +21,10 @@ from sawhorse_provisioner.indexing import Index, index_drop
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.launching import Launcher
 from sawhorse_provisioner.machines import LOOK_EVERY, end_machine
+from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.writes import Judgement, Writer
 from sawhorse_runtime.clock import Clock
+from sawhorse_runtime.failpoints import Steps
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +51,7 @@ class ClaimTermination:
         instruments: Instruments,
         clock: Clock,
         finished: Callable[[NodeClaim], None],
+        steps: Steps,
     ) -> None:
         self._kube = kube
         self._writer = writer
@@ -59,6 +62,7 @@ class ClaimTermination:
         self._instruments = instruments
         self._clock = clock
         self._finished = finished
+        self._steps = steps
 
     async def look(self, claim: NodeClaim) -> float | None:
         """The next step of a deleting claim; returns seconds until the next look, None when it is gone."""
@@ -109,9 +113,10 @@ class ClaimTermination:
         return [n for n in self._state.nodes_of(claim.provider_id) if TERMINATION_FINALIZER in n.meta.finalizers]
 
     async def _end_machine(self, claim: NodeClaim) -> bool:
-        gone = await end_machine(self._cloud, claim.instance_id)
-        if not is_true(claim.conditions, INSTANCE_TERMINATING):
-            await self._writer.judge(NODECLAIM, claim, [Judgement(INSTANCE_TERMINATING, "True")])
+        with self._steps.at(Step.INSTANCE):
+            gone = await end_machine(self._cloud, claim.instance_id)
+            if not is_true(claim.conditions, INSTANCE_TERMINATING):
+                await self._writer.judge(NODECLAIM, claim, [Judgement(INSTANCE_TERMINATING, "True")])
         return gone
 
     async def _remove_unregistered_nodes(self, claim: NodeClaim) -> None:
@@ -123,17 +128,18 @@ class ClaimTermination:
                 except (NotFoundError, ConflictError):
                     continue
 
-    # Step `released`
+    # Step `terminated`
 
     async def _release(self, claim: NodeClaim) -> float | None:
-        if claim.provider_id:
-            await index_drop(self._index, claim.instance_id)
-            await self._writer.release(NODECLAIM, claim.meta.name, claim.meta.uid, TERMINATION_FINALIZER)
-        else:
-            # Locked to what was read: a token that came in between must be seen, or its machine would leak.
-            finalizers = [f for f in claim.meta.finalizers if f != TERMINATION_FINALIZER]
-            await self._writer.set_finalizers(NODECLAIM, claim, finalizers)
-            self._state.note_deleted(claim.meta.uid)
+        with self._steps.at(Step.TERMINATED):
+            if claim.provider_id:
+                await index_drop(self._index, claim.instance_id)
+                await self._writer.release(NODECLAIM, claim.meta.name, claim.meta.uid, TERMINATION_FINALIZER)
+            else:
+                # Locked to what was read: a token that came in between must be seen, or its machine would leak.
+                finalizers = [f for f in claim.meta.finalizers if f != TERMINATION_FINALIZER]
+                await self._writer.set_finalizers(NODECLAIM, claim, finalizers)
+                self._state.note_deleted(claim.meta.uid)
         labels = claim.meta.labels
         self._instruments.claims_terminated.labels(
             claim.nodepool, labels.get(CAPACITY_TYPE, ""), labels.get(ZONE, "")
