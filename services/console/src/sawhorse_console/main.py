@@ -70,6 +70,38 @@ def plan(
 
 
 @app.command()
+def validate(
+    files: Annotated[
+        list[Path], typer.Option("-f", "--file", help="Manifest file or folder, YAML or JSON; may be repeated.")
+    ],
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="The same objects as they are now (kubectl get -o yaml): judges also what may not change."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 2 on skipped kinds and unknown fields.")] = False,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the findings.")] = Output.TABLE,
+) -> None:
+    """Check NodePools, NodeClaims and EC2NodeClasses offline: what an API server would refuse, and what looks wrong.
+
+    Exit codes: 0 an API server takes all of them, 1 it refuses some, 2 the input cannot be read.
+    """
+    from sawhorse_console.validate.command import run_validate
+    from sawhorse_runtime.clock import SystemClock
+
+    raise typer.Exit(
+        run_validate(
+            files,
+            against=against or [],
+            strict=strict,
+            output=output.value,
+            now=SystemClock().now(),
+            stdout=sys.stdout,
+            stderr=sys.stderr,
+        ),
+    )
+
+
+@app.command()
 def interrupt(
     node: Annotated[str, typer.Argument(help="Name of the node.")],
     queue: Annotated[str, typer.Option(envvar="INTERRUPTION_QUEUE", help="Name of the interruption queue.")],

@@ -1,0 +1,55 @@
+"""The verdict of an API server on one object: what it refuses and which fields it drops."""
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sawhorse_console.validate.crds import CustomKind, custom_kinds
+from sawhorse_console.validate.findings import Finding
+from sawhorse_console.validate.metadata import check_metadata
+from sawhorse_console.validate.rules import check_rules
+from sawhorse_console.validate.structure import BLOCKING, check_structure, fill_defaults, make_checker, prune
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Refused when there are `errors`. `stored` is the object with defaults, as it would be kept."""
+
+    errors: tuple[Finding, ...]
+    unknown_fields: tuple[str, ...]
+    stored: Mapping[str, Any]
+
+
+def judge(kind: CustomKind, raw: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> Verdict:
+    """Judge an object that is to be made, or that replaces `old`.
+
+    The status is not judged: an API server drops it from what people write.
+    """
+    pruned, unknown = prune(kind.schema, _as_json(raw))
+    pruned.pop("status", None)
+    stored = fill_defaults(kind.schema, pruned)
+    before = None if old is None else fill_defaults(kind.schema, prune(kind.schema, _as_json(old))[0])
+    errors = list(check_metadata(stored.get("metadata")))
+    structure = list(check_structure(_checker(kind.kind), stored))
+    errors += [finding for _, finding in structure]
+    if not any(word in BLOCKING for word, _ in structure):
+        errors += check_rules(kind.schema, stored, before)
+    return Verdict(tuple(errors), tuple(unknown), stored)
+
+
+@cache
+def _checker(kind: str) -> Any:
+    return make_checker(custom_kinds()[kind].schema)
+
+
+def _as_json(value: Any) -> Any:
+    """YAML reads an unquoted date as a date; Kubernetes reads it as a text."""
+    if isinstance(value, Mapping):
+        return {name: _as_json(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    if isinstance(value, datetime.datetime | datetime.date):
+        return value.isoformat().replace("+00:00", "Z")
+    return value
