@@ -65,6 +65,7 @@ class World:
     kube_url: str
     kubelet: Child
     services: dict[str, Service] = field(default_factory=dict)
+    kubeconfigs: dict[str, Path] = field(default_factory=dict)  # by service: its own rights, not the administrator's
 
     @property
     def redis_password_file(self) -> Path:
@@ -89,7 +90,7 @@ class World:
             f"--ready-file={self.ready_file(name)}",
         ]
         aws = [f"--aws-region={self.aws.region}", f"--aws-endpoint-url={self.aws.endpoint_url}"]
-        kube = [f"--kubeconfig={self.kubeconfig}"]
+        kube = [f"--kubeconfig={self.kubeconfigs.get(name, self.kubeconfig)}"]
         match name:
             case "watcher":
                 return [*flags, *kube]
@@ -162,13 +163,15 @@ class World:
                 group.create_task(self.stop_service(name))
 
 
-async def _start_kube(stack: AsyncExitStack, column: Column, directory: Path, assets: Path | None) -> tuple[Path, str]:
+async def _start_kube(
+    stack: AsyncExitStack, column: Column, directory: Path, assets: Path | None, flags: Sequence[str]
+) -> tuple[Path, str]:
     if column == "embedded":
         embedded = await stack.enter_async_context(await start_embedded_kube(directory))
         return embedded.kubeconfig, embedded.url
     if assets is None:
         raise ChildError("the real control plane's binaries are missing; run `make kube-assets`")
-    plane = await stack.enter_async_context(await start_control_plane(directory, assets))
+    plane = await stack.enter_async_context(await start_control_plane(directory, assets, apiserver_flags=flags))
     return plane.kubeconfig, plane.url
 
 
@@ -180,12 +183,14 @@ async def start_world(
     column: Column = "embedded",
     assets: Path | None = None,
     kubelet_flags: Sequence[str] = (),
+    apiserver_flags: Sequence[str] = (),
 ) -> AsyncIterator[World]:
     """Put up the world without services; everything is gone at the end of the block.
 
     Args:
         directory: logs, kubeconfig and ready files; must exist.
         assets: folder of the real control plane's binaries, for the column "assets".
+        apiserver_flags: more flags of the real kube-apiserver; the embedded one has none of them.
     Raises:
         ChildError, ControlPlaneError: a part did not start; quotes the end of its log.
     """
@@ -198,7 +203,7 @@ async def start_world(
         account = await seed_account(aws.endpoint_url, cluster, aws.region)
         kube_directory = directory / "kube"
         kube_directory.mkdir(exist_ok=True)
-        kubeconfig, url = await _start_kube(stack, column, kube_directory, assets)
+        kubeconfig, url = await _start_kube(stack, column, kube_directory, assets, apiserver_flags)
         access = load_kubeconfig(kubeconfig)
         headers = {"Authorization": f"Bearer {access.token}"}
         connector = aiohttp.TCPConnector(ssl=access.tls)

@@ -4,6 +4,7 @@ import base64
 import secrets
 import shutil
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -83,7 +84,9 @@ class ControlPlane:
         await self.stop()
 
 
-async def start_control_plane(directory: Path, assets: Path, *, timeout: float = 90.0) -> ControlPlane:
+async def start_control_plane(
+    directory: Path, assets: Path, *, timeout: float = 90.0, apiserver_flags: Sequence[str] = ()
+) -> ControlPlane:
     """Start etcd, API server, scheduler and controller manager on loopback; returns when all are healthy.
 
     Takes about 4 s alone on two cores. The namespaces `default`, `kube-system` and `kube-node-lease` exist then.
@@ -92,6 +95,7 @@ async def start_control_plane(directory: Path, assets: Path, *, timeout: float =
         directory: made if absent; keys, logs, kubeconfig and data go there. An earlier run's data there is removed.
         assets: the folder of the four binaries, see `find_assets`.
         timeout: seconds for each part to become healthy.
+        apiserver_flags: more flags of kube-apiserver, such as an audit policy.
     Raises:
         ControlPlaneError: names the part, with the end of its log.
     """
@@ -101,7 +105,7 @@ async def start_control_plane(directory: Path, assets: Path, *, timeout: float =
     for attempt in range(1, ATTEMPTS + 1):
         children: list[Child] = []
         try:
-            return await _start(layout, assets, children, timeout)
+            return await _start(layout, assets, children, timeout, apiserver_flags)
         except BaseException as err:
             await stop_in_reverse(children, grace=STOP_GRACE)
             if not isinstance(err, ChildError):
@@ -118,7 +122,9 @@ def _prepare(directory: Path) -> Layout:
     return layout
 
 
-async def _start(layout: Layout, assets: Path, children: list[Child], timeout: float) -> ControlPlane:
+async def _start(
+    layout: Layout, assets: Path, children: list[Child], timeout: float, apiserver_flags: Sequence[str]
+) -> ControlPlane:
     """Start each part and add it to `children` at once, so that the caller can end it whatever happens next."""
     for stale in (layout.etcd_data, layout.certificates):
         shutil.rmtree(stale, ignore_errors=True)
@@ -137,7 +143,7 @@ async def _start(layout: Layout, assets: Path, children: list[Child], timeout: f
         etcd = start("etcd", etcd_command(assets, layout, ports))
         await wait_until_ready(etcd, _says(http, f"http://127.0.0.1:{ports.etcd}/health", b"true"), timeout=timeout)
 
-        apiserver = start("kube-apiserver", apiserver_command(assets, layout, ports))
+        apiserver = start("kube-apiserver", [*apiserver_command(assets, layout, ports), *apiserver_flags])
         ready = _says(http, f"{url}/readyz", b"ok", token=token)
         await wait_until_ready(apiserver, ready, timeout=timeout, interval=0.1)
         # Made by the API server itself, but after it calls itself ready.
