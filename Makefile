@@ -10,7 +10,8 @@ SOURCES := $(addsuffix /src,$(MEMBERS))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo test check lint types imports unit integration e2e fmt proto proto-check kube-assets lock docs docs-check
+.PHONY: help setup setup-run demo test check lint types imports unit integration e2e fmt proto proto-check kube-assets helm images \
+        compose-check lock docs docs-check
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,9 +63,17 @@ e2e: setup ## the demo's story as processes, on both columns
 	$(call pytest_on,e2e,300)
 kube-assets: ## build the real control plane's binaries into a cache outside the clone (needs Go)
 	@tests/kube/build.sh
+helm: ## build helm into the same cache (needs Go); tests of the chart use it
+	@tests/kube/helm/build.sh
+images: ## build the container images (BASE=, ENGINE=, TAG=, PREFIX=, WHEELHOUSE=1; ARGS=names)
+	@BASE="$(BASE)" ENGINE="$(ENGINE)" TAG="$(TAG)" PREFIX="$(PREFIX)" WHEELHOUSE="$(WHEELHOUSE)" deploy/images/build.sh $(ARGS)
+compose-check: setup ## check docker-compose.yml, the Dockerfiles and the images' locks
+	@$(BIN)/python -m pytest -q tests/integration/test_compose_files.py tests/integration/test_compose_images.py
+	@deploy/images/compose-check.sh
 test: check integration e2e ## everything; what CI runs
 lock: setup ## make the locks anew from requirements/*.in (needs uv)
-	@cd requirements && for use in run dev; do uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url $$use.in -o $$use.txt; done
+	@$(BIN)/python -B deploy/images/closure.py write
+	@cd requirements && for use in run dev build watcher pricing provisioner interruption console sandbox; do uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url $$use.in -o $$use.txt; done
 docs: setup ## write docs/configuration.md from the settings
 	@$(BIN)/python tests/render_configuration.py
 docs-check: setup
