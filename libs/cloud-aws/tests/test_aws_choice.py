@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from sawhorse_catalog.account import Reservation
 from sawhorse_cloud.errors import CloudError, InsufficientCapacityError
 from sawhorse_cloud_aws.choice import MIN_VALUES_RELAXED, MOST_OVERRIDES, MOST_TYPES, Choice, choose
 from sawhorse_model.aws import SIZE, TENANCY, ZONE_ID, Ami
-from sawhorse_model.instances import CapacityType, InstanceType
+from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import ARCH, INSTANCE_TYPE, ZONE
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.requirements import Operator, RequirementSpec
@@ -232,11 +233,72 @@ def test_machines_are_shared_unless_the_claim_allows_dedicated_ones_only(require
     assert asked(a_claim(requirements=requirements), an_instance_type()).tenancy == tenancy
 
 
-def test_reserved_offerings_alone_launch_nothing() -> None:
-    reserved = an_instance_type(offerings=[an_offering(capacity_type="reserved", reservation_id="cr-1")])
+def a_reserved(reservation_id: str, count: int = 1, zone: str = "us-west-2a", price: float = 1e-8) -> Offering:
+    return an_offering(
+        zone, capacity_type="reserved", price=price, reservation_id=reservation_id, reservation_count=count
+    )
 
-    with pytest.raises(InsufficientCapacityError, match="reserved"):
-        asked(a_claim(capacity_types=["reserved", "spot"]), reserved)
+
+def of_kinds(**kinds: str) -> dict[str, Reservation]:
+    """Reservations by id; `_` in a name stands for `-`."""
+    ids = {name.replace("_", "-"): kind for name, kind in kinds.items()}
+    return {r: Reservation(id=r, instance_type="m5.large", zone="us-west-2a", kind=k) for r, k in ids.items()}
+
+
+RESERVED_TOO = a_claim(capacity_types=["reserved", "on-demand", "spot"])
+
+
+def reserved_choice(*types: InstanceType, reservations: dict[str, Reservation]) -> list[tuple[str, str]]:
+    """(type, reservation) of all that is asked for."""
+    choice = choose(RESERVED_TOO, types, tuple(ZONES), (ANY_AMI,), reservations)
+    return [(c.type.name, o.reservation_id) for c in choice.candidates for o in c.offerings]
+
+
+def test_reserved_offerings_go_before_all_others() -> None:
+    both = an_instance_type(offerings=[an_offering(price=0.01), a_reserved("cr-1")])
+    other = an_instance_type("c5.large", price=0.001)
+
+    assert reserved_choice(both, other, reservations=of_kinds(cr_1="default")) == [("m5.large", "cr-1")]
+
+
+def test_a_reservation_that_the_node_class_does_not_list_is_never_aimed_at() -> None:
+    reserved = an_instance_type(offerings=[a_reserved("cr-9")])
+
+    with pytest.raises(InsufficientCapacityError):
+        reserved_choice(reserved, reservations=of_kinds(cr_1="default"))
+
+
+def test_of_several_reservations_in_a_zone_the_one_with_most_free_instances_is_used() -> None:
+    kind = an_instance_type(
+        offerings=[a_reserved("cr-1", 2), a_reserved("cr-2", 5), a_reserved("cr-3", 1, "us-west-2b")]
+    )
+
+    found = reserved_choice(kind, reservations=of_kinds(cr_1="default", cr_2="default", cr_3="default"))
+
+    assert sorted(found) == [("m5.large", "cr-2"), ("m5.large", "cr-3")]
+
+
+def test_of_capacity_blocks_only_the_cheapest_is_asked_for() -> None:
+    dear = an_instance_type("p5.48xlarge", offerings=[a_reserved("cr-1", price=5e-6)])
+    cheap = an_instance_type("p4d.24xlarge", offerings=[a_reserved("cr-2", price=2e-6), a_reserved("cr-3", price=3e-6)])
+    blocks = of_kinds(cr_1="capacity-block", cr_2="capacity-block", cr_3="capacity-block")
+
+    assert reserved_choice(dear, cheap, reservations=blocks) == [("p4d.24xlarge", "cr-2")]
+
+
+def test_ordinary_reservations_and_blocks_are_not_mixed_and_equal_ones_prefer_the_ordinary() -> None:
+    kind = an_instance_type(offerings=[a_reserved("cr-1"), a_reserved("cr-2", zone="us-west-2b")])
+
+    found = reserved_choice(kind, reservations=of_kinds(cr_1="capacity-block", cr_2="default"))
+
+    assert found == [("m5.large", "cr-2")]
+
+
+def test_an_interruptible_reservation_is_left_alone() -> None:
+    kind = an_instance_type(offerings=[an_offering(), a_reserved("cr-1")])
+    lent = {"cr-1": Reservation(id="cr-1", instance_type="m5.large", zone="us-west-2a", interruptible=True)}
+
+    assert reserved_choice(kind, reservations=lent) == [("m5.large", "")]
 
 
 def test_order_of_the_catalogue_changes_nothing() -> None:

@@ -7,7 +7,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from sawhorse_catalog.account import PlacementGroup
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.fleet import FleetLauncher
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.templates import LaunchTemplates
-from sawhorse_model.aws import TENANCY, parse_ec2_node_class
-from sawhorse_model.instances import InstanceType
+from sawhorse_model.aws import PLACEMENT_GROUP_PARTITION, TENANCY, EC2NodeClass, parse_ec2_node_class
+from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import ARCH
 from sawhorse_model.requirements import Operator, RequirementSpec
 from sawhorse_model.taints import Taint
@@ -66,6 +67,7 @@ class Case:
     """What is special about a launch; the rest is as the builders have it."""
 
     spec: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
     claim: Mapping[str, Any] = field(default_factory=dict)
     types: tuple[InstanceType, ...] = ()
     claims: int = 1
@@ -80,6 +82,10 @@ EFA_4 = an_instance_type("p4d.24xlarge", price=21.0, spot_price=8.0, extra={"vpc
 EFA_32 = an_instance_type("p5.48xlarge", price=55.0, spot_price=20.0, extra={"vpc.amazonaws.com/efa": "32"})
 IPV6 = ClusterFacts("demo", "https://demo.example", "Q0E=", "fd12:3456::/108", "1.36")
 ON_DEMAND = {"capacity_types": ["on-demand"]}
+GROUPS = {
+    "near": PlacementGroup(id="pg-1", name="near", strategy="cluster"),
+    "apart": PlacementGroup(id="pg-2", name="apart", strategy="partition", partitions=7),
+}
 DEVICES = [
     {
         "deviceName": "/dev/xvda",
@@ -123,6 +129,25 @@ SCRIPT = "#!/bin/bash\necho hello\n"
 
 def _family(alias: str, **spec: Any) -> Case:
     return Case(spec={"amiSelectorTerms": [{"alias": alias}], **spec})
+
+
+def _reserved(kind: str, *ids: str) -> Case:
+    """A launch into reservations of a kind, one in each zone."""
+    zones = ("us-west-2a", "us-west-2b")
+    entries = [
+        {"id": r, "instanceType": "m5.large", "availabilityZone": z, "reservationType": kind, "ownerID": "123456789012"}
+        for r, z in zip(ids, zones, strict=False)
+    ]
+    offerings = tuple(
+        Offering(z, CapacityType.RESERVED, 1e-8, reservation_id=r, reservation_count=2)
+        for r, z in zip(ids, zones, strict=False)
+    )
+    return Case(
+        spec={"capacityReservationSelectorTerms": [{"tags": {"team": "a"}}]},
+        status={"capacityReservations": entries},
+        claim={"capacity_types": ["reserved", "on-demand"]},
+        types=(replace(LARGE, offerings=(*LARGE.offerings, *offerings)),),
+    )
 
 
 CASES: dict[str, Case] = {
@@ -190,6 +215,17 @@ CASES: dict[str, Case] = {
         }
     ),
     "efa": Case(types=(EFA_4, EFA_32, LARGE), claim={"requests": {"cpu": "1", "vpc.amazonaws.com/efa": "1"}}),
+    "placement-group": Case(spec={"placementGroupSelector": {"name": "near"}}),
+    "placement-group-partition": Case(
+        spec={"placementGroupSelector": {"name": "apart"}},
+        claim={"requirements": [RequirementSpec(PLACEMENT_GROUP_PARTITION, Operator.IN, ("3",))]},
+        types=(an_instance_type(spot_price=0.04, labels={PLACEMENT_GROUP_PARTITION: "3"}),),
+    ),
+    "capacity-reservations": _reserved("default", "cr-1", "cr-2"),
+    "capacity-block": _reserved("capacity-block", "cr-1"),
+    "capacity-reservations-open-elsewhere": Case(
+        spec={"capacityReservationSelectorTerms": [{"tags": {"team": "a"}}]}, claim=ON_DEMAND
+    ),
     "nested-virtualization-enabled": Case(spec={"cpuOptions": {"nestedVirtualization": "enabled"}}),
     "nested-virtualization-disabled": Case(spec={"cpuOptions": {"nestedVirtualization": "disabled"}}),
     "cpu-options-empty": Case(spec={"cpuOptions": {}}),
@@ -217,17 +253,22 @@ async def _requests(case: Case) -> dict[str, Any]:
         templates=LaunchTemplates(ec2=ec2, cluster="demo", monotonic=lambda: 0.0),
         subnets=SubnetPicker(monotonic=lambda: 0.0),
         find=_nothing,
+        group_of=_group,
         cluster=case.cluster,
         region=case.region,
     )
     claims = [a_claim(f"default-{n}", **case.claim) for n in range(case.claims)]
-    node_class = parse_ec2_node_class(an_ec2_node_class(spec=case.spec))
+    node_class = parse_ec2_node_class(an_ec2_node_class(spec=case.spec, status=case.status))
 
     result = await launcher.launch("token-1", claims, node_class, case.types or (LARGE,))
 
     assert len(result.launched) == case.claims
     (fleet,) = ec2.fleets
     return {"CreateLaunchTemplate": _readable(ec2.templates), "CreateFleet": _readable(fleet)}
+
+
+async def _group(node_class: EC2NodeClass) -> PlacementGroup | None:
+    return GROUPS.get(node_class.node_class.spec.get("placementGroupSelector", {}).get("name", ""))
 
 
 async def _nothing(token: str) -> list[Any]:

@@ -123,12 +123,32 @@ async def test_a_spec_that_cannot_be_read_is_a_condition_and_the_rest_is_looked_
     assert resolved.hash != (await world.cloud.resolve_node_class(fresh(world))).hash
 
 
-async def test_what_is_not_supported_yet_says_so_and_is_not_ready(world: Any) -> None:
-    resolved = await world.cloud.resolve_node_class(fresh(world, placementGroupSelector={"name": "group"}))
+async def test_g07_types_that_a_core_count_rules_out_are_counted_and_named(world: Any) -> None:
+    resolved = await world.cloud.resolve_node_class(fresh(world, cpuOptions={"coreCount": 4}))
 
-    assert told(resolved, "PlacementGroupReady").status == "False"
-    assert told(resolved, "ValidationSucceeded").reason == "NotSupported"
-    assert "spec.placementGroupSelector" in told(resolved, "ValidationSucceeded").message
+    told_of = told(resolved, "InstanceTypesCompatible")
+    assert (told_of.status, told_of.reason) == ("True", "SomeExcluded")
+    left, _, total, *_ = told_of.message.split()
+    assert 0 < int(left) < int(total)
+    assert "spec.cpuOptions.coreCount is 4, it takes 1, 2 (" in told_of.message
+
+
+async def test_a_class_that_no_type_can_serve_is_not_ready_and_says_why(world: Any) -> None:
+    resolved = await world.cloud.resolve_node_class(fresh(world, cpuOptions={"coreCount": 1001}))
+
+    told_of = told(resolved, "InstanceTypesCompatible")
+    assert (told_of.status, told_of.reason) == ("False", "NoCompatibleInstanceTypes")
+    assert told_of.message.startswith("0 of ")
+    assert told_of.type in resolved.dependents
+
+
+async def test_a_class_that_asks_for_nothing_special_needs_no_list_of_types(world: Any) -> None:
+    before = (await world.aws.calls()).get("DescribeInstanceTypes", 0)
+
+    resolved = await world.cloud.resolve_node_class(fresh(world))
+
+    assert told(resolved, "InstanceTypesCompatible").reason == "AllCompatible"
+    assert (await world.aws.calls()).get("DescribeInstanceTypes", 0) == before
 
 
 async def test_terms_are_or_ed_and_an_id_stands_alone(world: Any) -> None:

@@ -99,3 +99,4 @@ class InstanceFacts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     inference_accelerators: tuple[Accelerator, ...] = ()
     neuron: tuple[Neuron, ...] = ()
     zones: tuple[str, ...] = ()
+    retired: bool = False  # EC2 lists it no more; kept for the nodes that still run on it

@@ -116,6 +116,14 @@ def decode_snapshot(data: bytes) -> CatalogSnapshot:
     )
 
 
+def with_retired(facts: Iterable[InstanceFacts], last: CatalogSnapshot | None) -> tuple[InstanceFacts, ...]:
+    """A fetch's types, and those of before that it no longer lists: nodes of them may still run, and need a price."""
+    now = tuple(facts)
+    names = {fact.name for fact in now}
+    gone = [fact for fact in (last.facts if last is not None else ()) if fact.name not in names]
+    return (*now, *(msgspec.structs.replace(fact, retired=True) for fact in gone))
+
+
 def why_implausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> str:
     """Why a fetch looks incomplete: nothing in it, or less than half of before. Empty when it looks fine.
 
@@ -123,7 +131,7 @@ def why_implausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> str:
     takes a second look before it believes such an answer.
     """
     counts = [
-        ("instance types", len(new.facts), len(old.facts) if old else 0),
+        ("instance types", _listed(new), _listed(old) if old else 0),
         ("zones", len(new.zones), len(old.zones) if old else 0),
         ("offered zones of types", _places(new), _places(old) if old else 0),
         ("on-demand prices", len(new.prices.on_demand), len(old.prices.on_demand) if old else 0),
@@ -142,7 +150,11 @@ def is_plausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> bool:
 
 
 def _places(snapshot: CatalogSnapshot) -> int:
-    return sum(len(f.zones) for f in snapshot.facts)
+    return sum(len(f.zones) for f in snapshot.facts if not f.retired)
+
+
+def _listed(snapshot: CatalogSnapshot) -> int:
+    return sum(not f.retired for f in snapshot.facts)
 
 
 def _encode_content(

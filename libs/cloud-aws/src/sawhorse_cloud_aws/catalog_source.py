@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from sawhorse_catalog.account import AccountFacts
 from sawhorse_catalog.facts import (
     Accelerator,
     Ebs,
@@ -20,6 +21,7 @@ from sawhorse_catalog.facts import (
 )
 from sawhorse_cloud.cloud import SpotPrice
 from sawhorse_cloud.errors import CloudError, UnauthorizedError
+from sawhorse_cloud_aws.account import fetch_groups, fetch_reservations
 from sawhorse_cloud_aws.calls import call, client, pages
 
 PRODUCTS = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]
@@ -148,6 +150,35 @@ def price_from_product(text: str) -> tuple[str, float] | None:
     return None
 
 
+async def describe_types(ec2: Any, region: str) -> list[InstanceFacts]:
+    """All hvm types of x86_64 and arm64 in a region, with the zones that offer them. `ec2` is an SDK client."""
+    offered = await pages(
+        "DescribeInstanceTypeOfferings",
+        ec2,
+        "describe_instance_type_offerings",
+        "InstanceTypeOfferings",
+        LocationType="availability-zone",
+        PaginationConfig={"PageSize": 1000},
+    )
+    zones: dict[str, list[str]] = defaultdict(list)
+    for entry in offered:
+        zones[entry["InstanceType"]].append(entry["Location"])
+    described = await pages(
+        "DescribeInstanceTypes",
+        ec2,
+        "describe_instance_types",
+        "InstanceTypes",
+        Filters=[
+            {"Name": "supported-virtualization-type", "Values": ["hvm"]},
+            {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
+        ],
+        PaginationConfig={"PageSize": 100},
+    )
+    if not described or not zones:
+        raise CloudError(f"DescribeInstanceTypes: no type in {region}", reason="EmptyAnswer")
+    return [facts_from_description(raw, zones.get(raw["InstanceType"], ())) for raw in described]
+
+
 class AwsCatalogSource:
     """See CatalogSource.
 
@@ -165,31 +196,7 @@ class AwsCatalogSource:
 
     async def fetch_instance_types(self) -> Sequence[InstanceFacts]:
         """All hvm types of x86_64 and arm64, with the zones that offer them."""
-        offered = await pages(
-            "DescribeInstanceTypeOfferings",
-            self._ec2,
-            "describe_instance_type_offerings",
-            "InstanceTypeOfferings",
-            LocationType="availability-zone",
-            PaginationConfig={"PageSize": 1000},
-        )
-        zones: dict[str, list[str]] = defaultdict(list)
-        for entry in offered:
-            zones[entry["InstanceType"]].append(entry["Location"])
-        described = await pages(
-            "DescribeInstanceTypes",
-            self._ec2,
-            "describe_instance_types",
-            "InstanceTypes",
-            Filters=[
-                {"Name": "supported-virtualization-type", "Values": ["hvm"]},
-                {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
-            ],
-            PaginationConfig={"PageSize": 100},
-        )
-        if not described or not zones:
-            raise CloudError(f"DescribeInstanceTypes: no type in {self._region}", reason="EmptyAnswer")
-        return [facts_from_description(raw, zones.get(raw["InstanceType"], ())) for raw in described]
+        return await describe_types(self._ec2, self._region)
 
     async def fetch_zones(self) -> Mapping[str, str]:
         """Zone name → zone id."""
@@ -256,6 +263,12 @@ class AwsCatalogSource:
             if key[1] and price > 0 and (key not in newest or newest[key][0] < when):
                 newest[key] = (when, price)
         return [SpotPrice(name, zone, price) for (name, zone), (_, price) in sorted(newest.items())]
+
+    async def fetch_account(self) -> AccountFacts:
+        """Active capacity reservations and usable placement groups."""
+        now = datetime.now(UTC)  # noqa: TID251  # decides only which blocks are about to end
+        reservations = await fetch_reservations(self._ec2, now)
+        return AccountFacts(tuple(reservations), tuple(await fetch_groups(self._ec2)))
 
 
 def _amount(text: object) -> float:

@@ -1,10 +1,12 @@
 """Which instance types and offerings a launch asks EC2 for. Pure: claim, types, zones and images in, a choice out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sawhorse_catalog.account import Reservation
 from sawhorse_cloud.errors import CloudError, InsufficientCapacityError
 from sawhorse_cloud_aws.amis import match_ami
+from sawhorse_cloud_aws.reserved import RESERVATION_LABELS, is_launchable, only_reserved, reservation_labels
 from sawhorse_model.aws import AMD_GPU, GAUDI, NEURON, NVIDIA_GPU, SIZE, TENANCY, ZONE_ID, Ami
 from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.nodeclaim import NodeClaim
@@ -75,7 +77,13 @@ def has_relaxed_minimum(claim: NodeClaim) -> bool:
     return claim.meta.annotations.get(MIN_VALUES_RELAXED) == "true"
 
 
-def choose(claim: NodeClaim, types: Sequence[InstanceType], zones: Iterable[str], amis: Sequence[Ami]) -> Choice:
+def choose(
+    claim: NodeClaim,
+    types: Sequence[InstanceType],
+    zones: Iterable[str],
+    amis: Sequence[Ami],
+    reservations: Mapping[str, Reservation] | None = None,
+) -> Choice:
     """Which types and offerings to ask for.
 
     Args:
@@ -83,12 +91,14 @@ def choose(claim: NodeClaim, types: Sequence[InstanceType], zones: Iterable[str]
         types: those of the NodeClass.
         zones: zones with a subnet of the NodeClass.
         amis: its images, in the order of its status.
+        reservations: its capacity reservations by id.
     Raises:
         InsufficientCapacityError: nothing is left to ask for.
         CloudError: types are left, but no image boots any of them.
     """
     requirements = wanted(claim)
-    usable = _usable(claim, requirements, types, frozenset(zones))
+    known = reservations or {}
+    usable = _usable(claim, requirements, types, frozenset(zones), known)
     if not usable:
         raise InsufficientCapacityError(
             "no available instance type meets the claim's requirements and requests in a zone that has a subnet",
@@ -102,12 +112,13 @@ def choose(claim: NodeClaim, types: Sequence[InstanceType], zones: Iterable[str]
             reason="AMINotFound",
             action="Check spec.amiSelectorTerms against the architectures that the NodePool allows.",
         )
+    usable = only_reserved(usable, known)
     minimums = [r for r in Requirements.from_specs(claim.requirements).values() if r.min_values]
     if not minimums:
         usable = [t for t in usable if not _is_exotic(t)] or usable
         usable = _without_dear_spot(usable)
     offered = {o.capacity_type for t in usable for o in t.offerings}
-    capacity_type = CapacityType.SPOT if CapacityType.SPOT in offered else CapacityType.ON_DEMAND
+    capacity_type = next(kind for kind in CapacityType if kind in offered)
     found = []
     for kind in usable:
         offerings = sorted(
@@ -116,8 +127,6 @@ def choose(claim: NodeClaim, types: Sequence[InstanceType], zones: Iterable[str]
         image = images[kind.name]
         if offerings and image is not None:
             found.append(Candidate(kind, tuple(offerings), image))
-    if not found:
-        raise InsufficientCapacityError("only reserved offerings are left, which are not launched here", action=_WIDEN)
     found.sort(key=lambda c: (c.price, c.type.name))
     kept = found[:MOST_TYPES]
     short = _broken_minimum(minimums, kept)
@@ -127,27 +136,41 @@ def choose(claim: NodeClaim, types: Sequence[InstanceType], zones: Iterable[str]
 
 
 def _usable(
-    claim: NodeClaim, requirements: Requirements, types: Sequence[InstanceType], zones: frozenset[str]
+    claim: NodeClaim,
+    requirements: Requirements,
+    types: Sequence[InstanceType],
+    zones: frozenset[str],
+    reservations: Mapping[str, Reservation],
 ) -> list[InstanceType]:
     found = []
     for kind in types:
         if not kind.requirements.intersects(requirements) or not fits(claim.requests, kind.allocatable):
             continue
-        offerings = tuple(o for o in kind.offerings if o.available and o.zone in zones and _allows(requirements, o))
+        offerings = tuple(
+            o
+            for o in kind.offerings
+            if o.available
+            and o.zone in zones
+            and is_launchable(o, reservations)
+            and _allows(requirements, o, reservations.get(o.reservation_id))
+        )
         if offerings:
             found.append(replace(kind, offerings=offerings))
     return found
 
 
-def _allows(requirements: Requirements, offering: Offering) -> bool:
+def _allows(requirements: Requirements, offering: Offering, reservation: Reservation | None) -> bool:
     if not offering.allowed_by(requirements):
         return False
-    asked = requirements.get(ZONE_ID)
+    labels = {ZONE_ID: offering.zone_id, **reservation_labels(reservation)}
+    return all(_permits(requirements.get(key), labels.get(key, "")) for key in (ZONE_ID, *RESERVATION_LABELS))
+
+
+def _permits(asked: Requirement | None, value: str) -> bool:
+    """Whether a requirement allows a label's value; empty: the label is absent."""
     if asked is None:
         return True
-    if offering.zone_id:
-        return asked.has(offering.zone_id)
-    return asked.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)
+    return asked.has(value) if value else asked.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)
 
 
 def _is_exotic(kind: InstanceType) -> bool:

@@ -10,9 +10,11 @@ from typing import Any
 
 from sawhorse_cloud.cloud import Instance, Launched, LaunchResult, ResolvedNodeClass
 from sawhorse_cloud.errors import CloudError, NodeClassNotReadyError
+from sawhorse_cloud_aws.account import PlacementGroups
 from sawhorse_cloud_aws.amis import AmiFinder, minor_version
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import call, client
+from sawhorse_cloud_aws.catalog_source import describe_types
 from sawhorse_cloud_aws.fleet import FleetLauncher
 from sawhorse_cloud_aws.instances import Instances
 from sawhorse_cloud_aws.launched import describe_launch
@@ -20,6 +22,7 @@ from sawhorse_cloud_aws.node_class import NodeClassResolver
 from sawhorse_cloud_aws.profiles import InstanceProfiles
 from sawhorse_cloud_aws.spec import read_node_class
 from sawhorse_cloud_aws.subnets import SubnetPicker
+from sawhorse_cloud_aws.survey import InstanceTypeSurveyor
 from sawhorse_cloud_aws.templates import LaunchTemplates
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.nodeclaim import NodeClaim
@@ -178,6 +181,7 @@ async def connect_cloud(settings: AwsSettings) -> AsyncIterator[AwsCloud]:
         templates = LaunchTemplates(ec2=ec2, cluster=facts.name, monotonic=time.monotonic)
         subnets = SubnetPicker(monotonic=time.monotonic)
         instances = Instances(ec2=ec2, cluster=facts.name)
+        groups = PlacementGroups(ec2=ec2, monotonic=time.monotonic)
         yield AwsCloud(
             resolver=NodeClassResolver(
                 ec2=ec2,
@@ -185,6 +189,12 @@ async def connect_cloud(settings: AwsSettings) -> AsyncIterator[AwsCloud]:
                 profiles=InstanceProfiles(iam=iam, cluster=facts.name, region=region),
                 subnets=subnets,
                 cluster=facts,
+                groups=groups,
+                surveyor=InstanceTypeSurveyor(
+                    fetch=lambda: describe_types(ec2, region),
+                    monotonic=time.monotonic,
+                ),
+                clock=_utc_now,
             ),
             templates=templates,
             launcher=FleetLauncher(
@@ -192,6 +202,7 @@ async def connect_cloud(settings: AwsSettings) -> AsyncIterator[AwsCloud]:
                 templates=templates,
                 subnets=subnets,
                 find=instances.by_token,
+                group_of=groups.of,
                 cluster=facts,
                 region=region,
             ),

@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sawhorse_catalog.account import BLOCK, PlacementGroup, Reservation
+from sawhorse_catalog.aws.node_class import placement_selector, reservations_of
 from sawhorse_cloud.cloud import Instance, LaunchResult
 from sawhorse_cloud.errors import CloudError, InsufficientCapacityError, NodeClassNotReadyError
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import TEMPLATE_NOT_FOUND, call, error_code, is_too_large, tag_list
-from sawhorse_cloud_aws.choice import Candidate, Choice, choose, has_relaxed_minimum
+from sawhorse_cloud_aws.choice import Candidate, Choice, choose, has_relaxed_minimum, wanted
 from sawhorse_cloud_aws.launch_fields import (
     CpuRequest,
     InterfacePlan,
@@ -18,13 +20,14 @@ from sawhorse_cloud_aws.launch_fields import (
 )
 from sawhorse_cloud_aws.launched import describe_launch, fleet_instances
 from sawhorse_cloud_aws.outcomes import SUBNET_FULL, UNFULFILLABLE, failed_offerings, launch_error, name_cause
+from sawhorse_cloud_aws.reserved import by_id, partition_for
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.tags import TOKEN_TAG, fleet_tags
 from sawhorse_cloud_aws.template_data import TemplateRequest, template_data
 from sawhorse_cloud_aws.templates import LaunchTemplates
 from sawhorse_cloud_aws.user_data import LARGEST_BYTES, build_user_data, user_data_bytes, uses_max_pods
 from sawhorse_model.aws import NODECLASS_LABEL, EC2NodeClass
-from sawhorse_model.instances import CapacityType, InstanceType
+from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE
 from sawhorse_model.manifests.fields import ManifestError
 from sawhorse_model.nodeclaim import NodeClaim
@@ -48,6 +51,15 @@ class Launch:
     choice: Choice
     subnets: Mapping[str, str]  # zone → id
     tags: Mapping[str, str]
+    reservations: Mapping[str, Reservation]
+    group: PlacementGroup | None
+    partition: int  # of the placement group; 0 without
+
+    @property
+    def aimed(self) -> dict[tuple[str, str], str]:
+        """(instance type, zone) → reservation; empty unless the launch is into reservations."""
+        offered = ((c.type.name, o) for c in self.choice.candidates for o in c.offerings)
+        return {(name, o.zone): o.reservation_id for name, o in offered if o.reservation_id}
 
     @property
     def zones(self) -> dict[str, str]:
@@ -63,6 +75,7 @@ class Group:
     pods: int  # 0 where the user data does not name it
     interfaces: InterfacePlan
     cpu: CpuRequest
+    reservation: Reservation | None = None
 
 
 class FleetLauncher:
@@ -71,6 +84,7 @@ class FleetLauncher:
     Args:
         ec2: an SDK client.
         find: living instances by launch token, in order of id.
+        group_of: the placement group that a NodeClass selects.
     """
 
     def __init__(
@@ -80,6 +94,7 @@ class FleetLauncher:
         templates: LaunchTemplates,
         subnets: SubnetPicker,
         find: Callable[[str], Awaitable[Sequence[Instance]]],
+        group_of: Callable[[EC2NodeClass], Awaitable[PlacementGroup | None]],
         cluster: ClusterFacts,
         region: str,
     ) -> None:
@@ -87,6 +102,7 @@ class FleetLauncher:
         self._templates = templates
         self._subnets = subnets
         self._find = find
+        self._group_of = group_of
         self._cluster = cluster
         self._region = region
         self._asked: dict[str, tuple[Launch, Mapping[str, Any]]] = {}  # by token
@@ -99,15 +115,22 @@ class FleetLauncher:
         if not claims:
             return LaunchResult({})
         self._check_ready(node_class)
+        group = await self._group_of(node_class)
+        if group is None and placement_selector(node_class):
+            raise NodeClassNotReadyError(f"NodeClass {node_class.name}: its placement group is not there")
         subnets = self._subnets.choose(node_class.subnets)
+        reservations = by_id(reservations_of(node_class))
         launch = Launch(
             token=token,
             claims=tuple(sorted(claims, key=lambda c: c.meta.name)),
             node_class=node_class,
             types={t.name: t for t in types},
-            choice=choose(claims[0], types, subnets, node_class.amis),
+            choice=choose(claims[0], types, subnets, node_class.amis, reservations),
             subnets=subnets,
             tags=fleet_tags(self._cluster.name, claims[0], node_class),
+            reservations=reservations,
+            group=group,
+            partition=partition_for(wanted(claims[0]), group, token),
         )
         charged = _charges(launch)
         for subnet_id, addresses in charged.items():
@@ -178,7 +201,7 @@ class FleetLauncher:
     async def _configs(self, launch: Launch, *, most: int | None = None) -> list[dict[str, Any]]:
         choice = launch.choice if most is None else launch.choice.cheapest(max(most, 1))
         groups: dict[str, tuple[Group, list[Candidate]]] = {}
-        for candidate in choice.candidates:  # cheapest first, and so the groups
+        for candidate in _by_reservation(choice.candidates):  # cheapest first, and so the groups
             group = self._group(launch, candidate)
             groups.setdefault(repr(group), (group, []))[1].append(candidate)
         return [await self._config(launch, group, members) for group, members in list(groups.values())[:MOST_TEMPLATES]]
@@ -190,6 +213,7 @@ class FleetLauncher:
             pods=kind.capacity.get(PODS, 0) if uses_max_pods(node_class) else 0,
             interfaces=interface_plan(node_class, launch.claims[0], kind),
             cpu=cpu_request(node_class, kind),
+            reservation=launch.reservations.get(candidate.offerings[0].reservation_id),
         )
 
     async def _config(self, launch: Launch, group: Group, members: Sequence[Candidate]) -> dict[str, Any]:
@@ -224,6 +248,9 @@ class FleetLauncher:
                 ipv6=self._cluster.is_ipv6,
                 interfaces=group.interfaces,
                 cpu=group.cpu,
+                reservation=group.reservation,
+                group_id=launch.group.id if launch.group is not None else "",
+                partition=launch.partition,
             ),
         )
         name = await self._templates.ensure(node_class, data, launch.tags)
@@ -245,6 +272,7 @@ class FleetLauncher:
 
     def _request(self, launch: Launch, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         spot = launch.choice.capacity_type is CapacityType.SPOT
+        block = any(launch.reservations[r].kind == BLOCK for r in launch.aimed.values())
         tags = tag_list({**launch.tags, TOKEN_TAG: launch.token})
         request: dict[str, Any] = {
             "Type": "instant",
@@ -252,13 +280,13 @@ class FleetLauncher:
             "LaunchTemplateConfigs": configs,
             "TargetCapacitySpecification": {
                 "TotalTargetCapacity": len(launch.claims),
-                "DefaultTargetCapacityType": "spot" if spot else "on-demand",
+                "DefaultTargetCapacityType": "spot" if spot else BLOCK if block else "on-demand",
             },
             "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume", "fleet")],
         }
         if spot:
             request["SpotOptions"] = {"AllocationStrategy": "price-capacity-optimized"}
-        else:
+        elif not block:
             request["OnDemandOptions"] = {"AllocationStrategy": "lowest-price"}
         if launch.node_class.context and not has_relaxed_minimum(launch.claims[0]):
             request["Context"] = launch.node_class.context
@@ -290,6 +318,8 @@ class FleetLauncher:
             tags=launch.tags,
             zones=zones,
             images={c.type.name: c.ami.id for c in launch.choice.candidates},
+            reservations=launch.aimed,
+            partition=launch.partition,
         )
         if instances:
             return _paired(launch, instances, failed)
@@ -329,6 +359,17 @@ def _remember(memory: dict[str, Any], token: str, what: Any) -> None:
     memory[token] = what
     while len(memory) > _REMEMBERED:
         del memory[next(iter(memory))]
+
+
+def _by_reservation(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """A candidate for each reservation that is aimed at: a template can name only one."""
+    found = []
+    for each in candidates:
+        offerings: dict[str, list[Offering]] = {}
+        for offering in each.offerings:
+            offerings.setdefault(offering.reservation_id, []).append(offering)
+        found += [replace(each, offerings=tuple(some)) for some in offerings.values()]
+    return found
 
 
 def _charges(launch: Launch) -> dict[str, int]:

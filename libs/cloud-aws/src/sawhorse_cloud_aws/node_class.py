@@ -1,10 +1,14 @@
 """Resolving an EC2NodeClass: subnets, security groups, images, instance profile; its conditions and its hash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from sawhorse_catalog.account import PlacementGroup
+from sawhorse_catalog.aws.node_class import placement_selector
 from sawhorse_cloud.cloud import ResolvedNodeClass
 from sawhorse_cloud.errors import CloudError
+from sawhorse_cloud_aws.account import PlacementGroups, find_reservations, reservation_status
 from sawhorse_cloud_aws.amis import AmiFinder, UnsupportedAliasError, tag_filters
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import chunks, pages
@@ -12,6 +16,7 @@ from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
 from sawhorse_cloud_aws.profiles import InstanceProfiles
 from sawhorse_cloud_aws.spec import Misfit
 from sawhorse_cloud_aws.subnets import SubnetPicker
+from sawhorse_cloud_aws.survey import COMPATIBLE, InstanceTypeSurveyor
 from sawhorse_cloud_aws.validation import VALIDATION, validate
 from sawhorse_model.aws import EC2NodeClass, SelectorTerm
 from sawhorse_model.manifests.fields import requirement_to_raw
@@ -19,7 +24,10 @@ from sawhorse_model.meta import Condition
 
 SUBNETS, GROUPS, AMIS = "SubnetsReady", "SecurityGroupsReady", "AMIsReady"
 PROFILE, PLACEMENT = "InstanceProfileReady", "PlacementGroupReady"
-DEPENDENTS = (AMIS, SUBNETS, GROUPS, PROFILE, VALIDATION, PLACEMENT)
+RESERVATIONS = "CapacityReservationsReady"
+DEPENDENTS = (AMIS, SUBNETS, GROUPS, PROFILE, VALIDATION, PLACEMENT, COMPATIBLE)
+
+_LookUp = Callable[[EC2NodeClass], Awaitable[tuple[list[Any], Condition]]]
 
 
 def _ok(kind: str) -> Condition:
@@ -38,13 +46,25 @@ class NodeClassResolver:
     """Looks up what EC2NodeClasses select. `ec2` is an SDK client."""
 
     def __init__(
-        self, *, ec2: Any, amis: AmiFinder, profiles: InstanceProfiles, subnets: SubnetPicker, cluster: ClusterFacts
+        self,
+        *,
+        ec2: Any,
+        amis: AmiFinder,
+        profiles: InstanceProfiles,
+        subnets: SubnetPicker,
+        cluster: ClusterFacts,
+        groups: PlacementGroups,
+        surveyor: InstanceTypeSurveyor,
+        clock: Callable[[], datetime],
     ) -> None:
         self._ec2 = ec2
         self._amis = amis
         self._profiles = profiles
         self._picker = subnets
         self._cluster = cluster
+        self._groups = groups
+        self._surveyor = surveyor
+        self._clock = clock
 
     async def resolve(self, node_class: EC2NodeClass, misfits: Sequence[Misfit] = ()) -> ResolvedNodeClass:
         """Status and conditions. A look-up that finds nothing is False; one that fails is Unknown, with the reason.
@@ -57,11 +77,16 @@ class NodeClassResolver:
         last = node_class.node_class.status
         status: dict[str, Any] = {}
         conditions: list[Condition] = []
-        for kind, key, look_up in (
+        dependents: tuple[str, ...] = DEPENDENTS
+        look_ups: list[tuple[str, str, _LookUp]] = [
             (SUBNETS, "subnets", self._subnets),
             (GROUPS, "securityGroups", self._security_groups),
             (AMIS, "amis", self._images),
-        ):
+        ]
+        if node_class.node_class.spec.get("capacityReservationSelectorTerms"):
+            look_ups.append((RESERVATIONS, "capacityReservations", self._reservations))
+            dependents = (*DEPENDENTS, RESERVATIONS)
+        for kind, key, look_up in look_ups:
             try:
                 found, condition = await look_up(node_class)
             except CloudError as error:
@@ -76,9 +101,11 @@ class NodeClassResolver:
             conditions.append(_unknown(PROFILE, error))
         if profile:
             status["instanceProfile"] = profile
+        placement, group = await self._placement(node_class)
+        types = await self._surveyor.condition(node_class, placement_strategy=group.strategy if group else "")
         validation = validate(node_class, misfits, conditions, self._cluster)
-        conditions += [validation, _placement(node_class)]
-        return ResolvedNodeClass(status, tuple(conditions), DEPENDENTS, static_hash(node_class), HASH_VERSION)
+        conditions += [validation, placement, types]
+        return ResolvedNodeClass(status, tuple(conditions), dependents, static_hash(node_class), HASH_VERSION)
 
     async def release(self, node_class: EC2NodeClass) -> None:
         """Delete the profiles made for a NodeClass."""
@@ -130,11 +157,25 @@ class NodeClassResolver:
             return status, _ok(AMIS)
         return status, _bad(AMIS, "AMINotFound", "spec.amiSelectorTerms match no available image: check alias and tags")
 
+    async def _reservations(self, node_class: EC2NodeClass) -> tuple[list[dict[str, Any]], Condition]:
+        found = await find_reservations(self._ec2, node_class, self._clock())
+        # None found is no fault: reservations come and go, and machines outside of them can still be had.
+        return [reservation_status(each) for each in found], _ok(RESERVATIONS)
 
-def _placement(node_class: EC2NodeClass) -> Condition:
-    if not node_class.node_class.spec.get("placementGroupSelector"):
-        return _ok(PLACEMENT)
-    return _bad(PLACEMENT, "NotSupported", "spec.placementGroupSelector is not looked up yet; remove it")
+    async def _placement(self, node_class: EC2NodeClass) -> tuple[Condition, PlacementGroup | None]:
+        selector = placement_selector(node_class)
+        if not selector:
+            return _ok(PLACEMENT), None
+        try:
+            group = await self._groups.of(node_class)
+        except CloudError as error:
+            text = f"{error} {error.action}".strip()
+            return Condition(PLACEMENT, "Unknown", "PlacementGroupResolutionFailed", text), None
+        if group is None:
+            wanted = selector.get("id") or selector.get("name")
+            problem = f"spec.placementGroupSelector: there is no available placement group {wanted}; check name and id"
+            return _bad(PLACEMENT, "PlacementGroupNotFound", problem), None
+        return _ok(PLACEMENT), group
 
 
 def _selector_filters(terms: Sequence[SelectorTerm], id_filter: str, name_filter: str) -> list[list[dict[str, Any]]]:

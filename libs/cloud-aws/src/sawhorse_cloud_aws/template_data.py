@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sawhorse_catalog.account import BLOCK, Reservation
 from sawhorse_cloud_aws.calls import tag_list
 from sawhorse_cloud_aws.launch_fields import CpuRequest, InterfacePlan
 from sawhorse_model.aws import BlockDevice, EC2NodeClass
@@ -52,6 +53,9 @@ class TemplateRequest:
     ipv6: bool = False
     interfaces: InterfacePlan = field(default_factory=InterfacePlan)
     cpu: CpuRequest = field(default_factory=CpuRequest)
+    reservation: Reservation | None = None
+    group_id: str = ""
+    partition: int = 0  # 0 leaves it to EC2
 
 
 def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[str, Any]:
@@ -62,7 +66,7 @@ def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[st
         "IamInstanceProfile": {"Name": node_class.resolved_profile},
         "Monitoring": {"Enabled": node_class.detailed_monitoring},
         "MetadataOptions": _metadata(node_class, request.region),
-        "Placement": {"Tenancy": request.tenancy},
+        "Placement": _placement(request),
         "NetworkInterfaces": _interfaces(node_class, request),
         "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list(request.tags)} for kind in tagged],
     }
@@ -70,9 +74,27 @@ def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[st
         data["UserData"] = request.user_data
     if cpu := request.cpu.to_raw():
         data["CpuOptions"] = cpu
+    # Without a reservation to aim at the whole block is left out: EC2's default lets open reservations be used, and
+    # "none" would leave them paid for and idle.
+    if request.reservation is not None:
+        data["CapacityReservationSpecification"] = {
+            "CapacityReservationPreference": "capacity-reservations-only",
+            "CapacityReservationTarget": {"CapacityReservationId": request.reservation.id},
+        }
+        if request.reservation.kind == BLOCK:
+            data["InstanceMarketOptions"] = {"MarketType": BLOCK}
     if devices := _devices(node_class):
         data["BlockDeviceMappings"] = devices
     return data
+
+
+def _placement(request: TemplateRequest) -> dict[str, Any]:
+    found: dict[str, Any] = {"Tenancy": request.tenancy}
+    if request.group_id:
+        found["GroupId"] = request.group_id
+    if request.partition:
+        found["PartitionNumber"] = request.partition
+    return found
 
 
 def _metadata(node_class: EC2NodeClass, region: str) -> dict[str, Any]:

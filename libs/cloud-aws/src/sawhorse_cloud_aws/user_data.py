@@ -16,21 +16,12 @@ from sawhorse_model.taints import Taint
 
 LARGEST_BYTES = 16384  # EC2's limit, before base64
 
-# Fields of the spec that a launch does not act upon yet. To ignore one silently could cost money or isolation.
-UNSUPPORTED_FIELDS = (
-    "placementGroupSelector",
-    "capacityReservationSelectorTerms",
-)
-
 
 def unsupported(node_class: EC2NodeClass) -> str:
     """What of the NodeClass a launch cannot do yet, with the field named; empty when it can do all."""
     if node_class.ami_family not in _BUILDERS:
         words = " and ".join(sorted(_BUILDERS))
         return f"spec.amiFamily {node_class.ami_family} is not supported yet; {words} are"
-    for field in UNSUPPORTED_FIELDS:
-        if node_class.node_class.spec.get(field):
-            return f"spec.{field} is not supported yet; remove it"
     return ""
 
 

@@ -27,7 +27,10 @@ _OURS = frozenset(
 
 
 def validate(
-    node_class: EC2NodeClass, misfits: Sequence[Misfit], dependencies: Sequence[Condition], cluster: ClusterFacts
+    node_class: EC2NodeClass,
+    misfits: Sequence[Misfit],
+    dependencies: Sequence[Condition],
+    cluster: ClusterFacts,
 ) -> Condition:
     """The condition, without time and generation. The first group of problems that is found is told, all of it.
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from sawhorse_catalog.account import AccountFacts
 from sawhorse_catalog.facts import InstanceFacts
 from sawhorse_cloud.errors import FailedOffering
 from sawhorse_model.instances import InstanceType
@@ -36,7 +37,11 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine as the cloud describes it. `token` is the launch token from its tag."""
+    """A machine as the cloud describes it. `token` is the launch token from its tag.
+
+    `reservation_id` is set where it runs in a reservation that it was aimed at; `partition` where it lies in one of a
+    placement group.
+    """
 
     id: str
     provider_id: str
@@ -48,6 +53,8 @@ class Instance:
     launched: datetime | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     token: str = ""
+    reservation_id: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,10 @@ class CatalogSource(Protocol):
 
     async def fetch_spot_prices(self) -> Sequence[SpotPrice]:
         """Newest spot prices."""
+        ...
+
+    async def fetch_account(self) -> AccountFacts:
+        """Capacity reservations with their free instances, and placement groups."""
         ...
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from sawhorse_catalog.account import AccountFacts
 from sawhorse_catalog.facts import InstanceFacts
 from sawhorse_cloud.cloud import SpotPrice
 from sawhorse_testing.catalog import ZONES, common_facts, common_prices
@@ -34,6 +35,7 @@ class FakeCatalogSource:
     zones: Mapping[str, str] = field(default_factory=lambda: dict(ZONES))
     on_demand: Mapping[str, float] = field(default_factory=lambda: dict(common_prices().on_demand))
     spot: Sequence[SpotPrice] = field(default_factory=_common_spot)
+    account: AccountFacts = field(default_factory=AccountFacts)
     latency: float = 0.0
     errors: dict[str, list[Exception]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
@@ -58,6 +60,11 @@ class FakeCatalogSource:
         await self._call("fetch_spot_prices")
         return list(self.spot)
 
+    async def fetch_account(self) -> AccountFacts:
+        """See CatalogSource."""
+        await self._call("fetch_account")
+        return self.account
+
     async def _call(self, method: str) -> None:
         self.calls.append(method)
         await asyncio.sleep(self.latency)
@@ -81,11 +88,13 @@ class FakeSharedCatalog:
     published: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     marked: list[Any] = field(default_factory=list)
+    account_blob: bytes = b""
+    measured: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def flush(self) -> None:
         """Lose everything, as FLUSHALL does."""
-        self.name, self.blob, self.lock_owner = "", b"", ""
+        self.name, self.blob, self.lock_owner, self.account_blob = "", b"", "", b""
         self.out_of_stock.clear()
 
     async def current(self) -> str:
@@ -103,6 +112,21 @@ class FakeSharedCatalog:
         self._check()
         self.name, self.blob = name, blob
         self.published.append(name)
+
+    async def account(self) -> bytes:
+        """The account's facts as published, or empty."""
+        self._check()
+        return self.account_blob
+
+    async def publish_account(self, blob: bytes, longest: timedelta) -> None:
+        """Publish the account's facts."""
+        self._check()
+        self.account_blob = blob
+
+    async def measured_memory(self) -> dict[tuple[str, str, str], int]:
+        """Measurements by (type, image, kubelet hash)."""
+        self._check()
+        return dict(self.measured)
 
     async def unavailable(self) -> frozenset[Offering]:
         """Offerings out of capacity."""

@@ -29,6 +29,11 @@ def incompatibility(facts: InstanceFacts, view: ClassView) -> str:
     return ""
 
 
+def check_listed(facts: InstanceFacts, view: ClassView) -> str:
+    """A type that EC2 has withdrawn serves the nodes that still run; nothing is launched on it."""
+    return "EC2 no longer lists it" if facts.retired else ""
+
+
 def check_machine(facts: InstanceFacts, view: ClassView) -> str:
     """Kubernetes images exist for hvm machines of two architectures only."""
     if not architecture(facts):
@@ -97,6 +102,8 @@ def check_cores(facts: InstanceFacts, view: ClassView) -> str:
 
 def check_placement_group(facts: InstanceFacts, view: ClassView) -> str:
     """The group's strategy must be one that the type supports."""
+    if view.placement_missing:
+        return "the placement group of spec.placementGroupSelector is not known"
     strategy = view.placement_strategy
     if strategy and strategy not in facts.placement_strategies:
         return f"the placement group's strategy is {strategy}, it supports {_listed(facts.placement_strategies)}"
@@ -115,6 +122,7 @@ def _listed(values: tuple[int, ...] | tuple[str, ...]) -> str:
 
 
 CHECKS: tuple[Check, ...] = (
+    check_listed,
     check_machine,
     check_network_interfaces,
     check_family,

@@ -5,9 +5,10 @@ the type does not have.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from sawhorse_catalog.account import PlacementGroup, Reservation
 from sawhorse_catalog.aws.compatibility import architecture
 from sawhorse_catalog.aws.network import network_table
 from sawhorse_catalog.aws.node_class import ClassView
@@ -130,6 +131,20 @@ def operating_systems(facts: InstanceFacts, view: ClassView) -> tuple[str, ...]:
     return ("windows",) if architecture(facts) == "amd64" else ()
 
 
+def account_labels(reservations: Sequence[Reservation], group: PlacementGroup | None) -> dict[str, tuple[str, ...]]:
+    """Labels of the reservations that a type can be launched into, and of the placement group of its NodeClass."""
+    found: dict[str, tuple[str, ...]] = {}
+    if reservations:
+        found[aws.RESERVATION_ID] = tuple(r.id for r in reservations)
+        found[aws.RESERVATION_TYPE] = tuple(sorted({r.kind for r in reservations}))
+        found[aws.RESERVATION_INTERRUPTIBLE] = tuple(sorted({_word(r.interruptible) for r in reservations}))
+    if group is not None:
+        found[aws.PLACEMENT_GROUP_ID] = (group.id,)
+        if group.partitions:
+            found[aws.PLACEMENT_GROUP_PARTITION] = tuple(str(n) for n in range(1, group.partitions + 1))
+    return found
+
+
 def requirements(
     single: Mapping[str, str],
     *,
@@ -140,8 +155,13 @@ def requirements(
     region: str = "",
     windows_build: str = "",
     tenancies: Iterable[str] = TENANCIES,
+    account: Mapping[str, Iterable[str]] | None = None,
 ) -> Requirements:
-    """Put a type's requirements together: `single` are labels with one value, the rest may have several."""
+    """Put a type's requirements together: `single` are labels with one value, the rest may have several.
+
+    Args:
+        account: labels that come of the account's own reservations and placement groups.
+    """
     found = dict(ABSENT)
     for key, value in single.items():
         found[key] = _allowed(key, value)
@@ -150,6 +170,7 @@ def requirements(
         labels.CAPACITY_TYPE: (kind.value for kind in capacity_types),
         labels.OS: operating_systems,
         aws.TENANCY: tenancies,
+        **(account or {}),
     }
     for key, values in many.items():
         found[key] = _allowed(key, *values)

@@ -1,18 +1,19 @@
 """Raw facts, a NodeClass, prices and what is out of capacity in; the instance types of that NodeClass out. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from sawhorse_catalog.account import PlacementGroup
 from sawhorse_catalog.aws import labels
 from sawhorse_catalog.aws.capacity import capacity
 from sawhorse_catalog.aws.compatibility import incompatibility
 from sawhorse_catalog.aws.node_class import ClassView, class_view
-from sawhorse_catalog.aws.offerings import Unavailable, offerings
+from sawhorse_catalog.aws.offerings import Unavailable, offerings, reservations_for, with_free
 from sawhorse_catalog.aws.overhead import allocatable
 from sawhorse_catalog.facts import InstanceFacts
 from sawhorse_catalog.prices import PriceBook
 from sawhorse_model.aws import EC2NodeClass
-from sawhorse_model.instances import InstanceType
+from sawhorse_model.instances import CapacityType, InstanceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ def resolve(
     settings: ResolveSettings | None = None,
     measured_memory: Mapping[str, int] | None = None,
     placement_strategy: str = "",
+    placement_group: PlacementGroup | None = None,
+    free: Mapping[str, int] | None = None,
 ) -> Resolution:
     """Resolve all types for one NodeClass. One type that makes no sense never fails the others.
 
@@ -60,9 +63,18 @@ def resolve(
         unavailable: (capacity type, instance type, zone) that are out of capacity now.
         measured_memory: type → bytes that real nodes of this NodeClass's images reported.
         placement_strategy: of the placement group that the NodeClass selects, once it is looked up.
+        placement_group: that group, with its partitions.
+        free: reservation id → instances that are free; of one that is not named none is.
     """
     options = settings or ResolveSettings()
-    view = class_view(node_class, require_subnets=options.require_subnets, placement_strategy=placement_strategy)
+    view = class_view(
+        node_class,
+        require_subnets=options.require_subnets,
+        placement_strategy=placement_strategy,
+        placement_group=placement_group,
+    )
+    if view.reservations:
+        view = replace(view, reservations=with_free(view.reservations, free or {}))
     types: list[InstanceType] = []
     excluded: dict[str, str] = {}
     for fact in facts:
@@ -109,6 +121,8 @@ def _resolve_one(
     )
     subnets = view.subnet_zones
     reachable = [zone for zone in facts.zones if subnets is None or zone in subnets]
+    mine = reservations_for(facts, view) if view.reservations else ()
+    bought = labels.capacity_types(facts)
     ids = [(subnets.get(zone, "") if subnets is not None else "") or zones.get(zone, "") for zone in reachable]
     return InstanceType(
         name=facts.name,
@@ -116,10 +130,11 @@ def _resolve_one(
             labels.fact_labels(facts),
             zones=reachable,
             zone_ids=ids,
-            capacity_types=labels.capacity_types(facts),
+            capacity_types=(*bought, CapacityType.RESERVED) if mine else bought,
             operating_systems=labels.operating_systems(facts, view),
             region=region,
             windows_build=view.family.windows_build if labels.operating_systems(facts, view) else "",
+            account=labels.account_labels(mine, view.placement_group),
         ),
         offerings=offerings(facts, view, prices, zones=zones, unavailable=unavailable, compatible=compatible),
         capacity=has.resources,

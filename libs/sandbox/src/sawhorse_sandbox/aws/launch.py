@@ -144,11 +144,14 @@ def _finish(ec2: EC2Backend, instance: Any, template: Template, data: Mapping[st
         instance.cpu_options = dict(data["CpuOptions"])
     if template.reservation_id:
         instance.capacity_reservation_id = template.reservation_id
+        instance.capacity_reservation_specification = dict(data["CapacityReservationSpecification"])
     if instance.lifecycle == "spot":
         instance.spot_instance_request_id = "sir-" + instance.id[-8:]
     placement = data.get("Placement") or {}
     instance.placement.tenancy = placement.get("Tenancy", "default")
     instance.placement.group_name = placement.get("GroupName", "")
+    instance.placement.group_id = placement.get("GroupId")
+    instance.placement.partition_number = placement.get("PartitionNumber")
 
 
 def _attach_volumes(
