@@ -1,7 +1,7 @@
 """The shipped CRDs: their structure against Karpenter's v1 contract, and documents they must take or refuse.
 
 The contract is `crd_contract.yaml`. The schemas are read as JSON Schema here, which covers types, enums, patterns and
-bounds. CEL rules are checked here for being there and for their text; `test_crds_on_apiserver.py` runs them.
+bounds. CEL rules are checked here for being there and for their text; `test_crds_verdicts.py` runs them.
 """
 
 import re

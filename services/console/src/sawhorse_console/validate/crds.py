@@ -13,13 +13,16 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class CustomKind:
-    """A kind and the version of it that is served. `schema` is its openAPIV3Schema."""
+    """A kind and the version of it that is served. `schema` is its openAPIV3Schema.
+
+    `replicas` are the steps to the number that the scale subresource sets; none without that subresource.
+    """
 
     group: str
     version: str
     kind: str
-    namespaced: bool
     schema: Mapping[str, Any]
+    replicas: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -35,11 +38,12 @@ def custom_kinds() -> Mapping[str, CustomKind]:
         if entry.name.endswith(".yaml"):
             spec = yaml.load(entry.read_text("utf-8"), Loader=_Loader)["spec"]
             version = next(v for v in spec["versions"] if v["storage"])
+            scale = version.get("subresources", {}).get("scale", {})
             found[spec["names"]["kind"]] = CustomKind(
                 group=spec["group"],
                 version=version["name"],
                 kind=spec["names"]["kind"],
-                namespaced=spec["scope"] == "Namespaced",
                 schema=version["schema"]["openAPIV3Schema"],
+                replicas=tuple(filter(None, scale.get("specReplicasPath", "").split("."))),
             )
     return found
