@@ -26,6 +26,7 @@ from sawhorse_testing.builders import (
     an_expression,
     bound,
     keep_apart,
+    keep_near,
     resources,
 )
 from sawhorse_testing.checker import check_plan
@@ -71,6 +72,7 @@ spreads = st.builds(
     node_taints_policy=st.sampled_from(("Honor", "Ignore")),
     min_domains=st.sampled_from((None, 2)),
 )
+weights = st.sampled_from((0, 0, 10))
 sometimes = st.integers(0, 3).map(lambda n: n == 0)
 
 
@@ -89,7 +91,11 @@ def spec_fields(draw: st.DrawFn) -> dict[str, Any]:
     if draw(sometimes):
         fields["spread"] = tuple(draw(st.lists(spreads, min_size=1, max_size=2)))
     if draw(sometimes):
-        fields["anti_affinity"] = (keep_apart(app=draw(st.sampled_from(APPS))),)
+        key = draw(st.sampled_from((HOSTNAME, ZONE)))
+        fields["anti_affinity"] = (keep_apart(key, app=draw(st.sampled_from(APPS)), weight=draw(weights)),)
+    if draw(sometimes):
+        key = draw(st.sampled_from((ZONE, ZONE, CAPACITY_TYPE)))
+        fields["affinity"] = (keep_near(key, app=draw(st.sampled_from(APPS)), weight=draw(weights)),)
     if draw(sometimes):
         fields["host_ports"] = (HostPort(8080),)
     if draw(sometimes):

@@ -318,18 +318,6 @@ def test_a_namespace_selector_reaches_other_namespaces() -> None:
     )
 
 
-def test_anti_affinity_beyond_hosts_is_reported_not_ignored() -> None:
-    plan = plan_of(pods=[a_group(anti_affinity=(keep_apart(ZONE),))], pools=[a_pool([BIG])])
-
-    assert codes(plan) == {"PodAntiAffinityNotSupported"}
-
-
-def test_required_pod_affinity_is_reported_not_ignored() -> None:
-    plan = plan_of(pods=[a_group(affinity=(keep_apart(ZONE),))], pools=[a_pool([BIG])])
-
-    assert codes(plan) == {"PodAffinityNotSupported"}
-
-
 def test_preferred_pod_affinity_is_not_planned_for_and_that_is_said() -> None:
     plan = plan_of(pods=[a_group(count=2, anti_affinity=(keep_apart(weight=10),))], pools=[a_pool([BIG])])
 

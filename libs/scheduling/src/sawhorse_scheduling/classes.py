@@ -33,6 +33,7 @@ class PodClass:
     levels: tuple[tuple[Requirements, ...], ...]
     exotic: bool
     refusal: Reason | None = None
+    unit: int = 1  # pods that go together as one: `count` is in units, requests are of a unit
 
     @property
     def required(self) -> tuple[Requirements, ...]:
@@ -109,19 +110,12 @@ def _refusal(spec: PodSpec) -> Reason | None:
         return Reason("", "ResourceClaimsNotSupported", "it uses resource claims (DRA), which are not planned yet")
     if any(term.match_fields for term in spec.required_terms):
         return Reason("", "MatchFieldsNotSupported", "its node affinity uses matchFields, which are not planned")
-    needed = [term for term in spec.affinity if not term.weight]
+    needed = [t for t in spec.affinity if not t.weight and normalize(t.topology_key) == HOSTNAME]
     if needed:
         return Reason(
             "",
             "PodAffinityNotSupported",
-            f"it requires pods near it by {needed[0].topology_key}, and required pod affinity is not planned yet",
-        )
-    apart = [t for t in spec.anti_affinity if not t.weight and normalize(t.topology_key) != HOSTNAME]
-    if apart:
-        return Reason(
-            "",
-            "PodAntiAffinityNotSupported",
-            f"it requires pods kept apart by {apart[0].topology_key}; only kubernetes.io/hostname is planned yet",
+            "it requires pods on its own node (affinity by kubernetes.io/hostname), which is not planned yet",
         )
     if not required_terms(spec):
         return Reason("", "RequirementsConflict", "its own node selector and node affinity exclude each other")

@@ -11,6 +11,7 @@ from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.resources import format_resource
 from sawhorse_model.taints import untolerated
+from sawhorse_scheduling.affinity_reasons import affinity_reasons
 from sawhorse_scheduling.arrays import BoolArray, any_along, times
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
@@ -30,6 +31,7 @@ def explain(problem: Problem, attempter: Attempter, attempt: Attempt, members: P
     reasons = []
     if attempt.placed.get(members.index, 0) < members.count:
         reasons += _spread_reasons(problem, attempter, attempt, members)
+        reasons += affinity_reasons(problem.topology, members)
     if not problem.pools:
         reasons.append(Reason("", "NoPool", _no_pool(problem)))
     reasons += [_pool_reason(problem, members, pool, bool(reasons)) for pool in problem.pools]

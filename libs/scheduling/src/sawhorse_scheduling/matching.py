@@ -29,6 +29,17 @@ class Matcher:
         return self.matches(pod.meta.namespace, pod.meta.labels)
 
 
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Pods that every one of several matchers means."""
+
+    matchers: tuple[Matcher, ...]
+
+    def selects(self, pod: Pod) -> bool:
+        """Whether this pod is meant."""
+        return all(matcher.selects(pod) for matcher in self.matchers)
+
+
 def spread_selector(spread: TopologySpread, labels: Mapping[str, str]) -> LabelSelector | None:
     """The selector of a spread constraint, narrowed by the pod's values of its matchLabelKeys."""
     if spread.selector is None:
@@ -55,12 +66,13 @@ def term_matcher(term: PodAffinityTerm, namespace: str, snapshot: Snapshot) -> M
 
 
 def matchers_in_play(snapshot: Snapshot) -> tuple[Matcher, ...]:
-    """Every selector that a rule of a waiting pod, or anti-affinity of a bound one, uses; sorted."""
+    """Every selector that a rule or wish of a waiting pod, or anti-affinity of a bound one, uses; sorted."""
     found: set[Matcher] = set()
     for group in snapshot.pods:
         pod = group.pod
         found.update(spread_matcher(spread, pod) for spread in pod.spec.spread)
-        found.update(_apart(pod, snapshot))
+        terms = (*pod.spec.affinity, *pod.spec.anti_affinity)
+        found.update(term_matcher(term, pod.meta.namespace, snapshot) for term in terms)
     for node in snapshot.nodes:
         for pod in node.pods:
             if pod.spec.anti_affinity:

@@ -1,4 +1,4 @@
-"""Spread over domains: zones, capacity types, or any other label but the hostname.
+"""Rules over domains: zones, capacity types, or any other label but the hostname.
 
 Before anything is packed, the pods of a class are dealt out to domains (combinations of the label values that its
 rules read); packing then treats (class, domain) as a class of its own that requires these labels. Counts are those of
@@ -7,28 +7,29 @@ kube-scheduler checks at the last pod, so the plan binds in any order that fills
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sawhorse_model.labels import normalize
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_model.taints import Taint, Toleration, untolerated
-from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.affinity import ApartRules, NearUse, Wish, apart_rules_of, collect_apart, is_wide, near_matcher
+from sawhorse_scheduling.classes import PodClass, required_terms
 from sawhorse_scheduling.existing import KnownLabels, NodeTable
-from sawhorse_scheduling.matching import Matcher, is_hostname, spread_matcher, term_matcher
+from sawhorse_scheduling.matching import AllOf, Matcher, is_hostname, spread_matcher, term_matcher
 from sawhorse_scheduling.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadGroup:
-    """Whose pods are counted, by which label, on which nodes.
+    """Whose pods are counted, by which label, on which nodes. Affinity counts on every node that has the label.
 
     A node takes part when it carries all of `keys` (the topology keys of the pod's hard constraints), serves one of
     `terms` (None: any node) and has only taints that `tolerations` (None: any taints) tolerate.
     """
 
     key: str
-    matcher: Matcher
+    matcher: Matcher | AllOf
     keys: tuple[str, ...]
     terms: tuple[Requirements, ...] | None
     tolerations: tuple[Toleration, ...] | None
@@ -61,22 +62,68 @@ class Topology:
     uses: tuple[tuple[SpreadUse, ...], ...]  # per class
     counted_by: tuple[tuple[int, ...], ...]  # per class: groups that count its pods
     hard_groups: frozenset[int]
-    forbidden: tuple[Requirements, ...]  # per class: domains where bound pods want it away
+    forbidden: tuple[Requirements, ...]  # per class: domains where anti-affinity with bound pods keeps it away
     existing_counts: tuple[dict[str, int], ...]  # per group, value → matching bound pods; all values of its nodes
+    near: tuple[tuple[NearUse, ...], ...]  # per class
+    wishes: tuple[tuple[Wish, ...], ...]  # per class
+    apart: ApartRules
+    unsettled: frozenset[int]  # groups with bound pods of which the domain is not known yet
 
     def keys(self, members: PodClass) -> tuple[str, ...]:
         """The labels whose value must be known for a class: its own rules', and hard rules' that count it."""
-        own = {use.key for use in self.uses[members.index]}
-        others = {self.groups[g].key for g in self.counted_by[members.index] if g in self.hard_groups}
+        row = members.index
+        own = {use.key for use in self.uses[row]} | {use.key for use in self.near[row]}
+        own |= {wish.key for wish in self.wishes[row]}
+        own |= {self.apart.rules[rule].key for rule in (*self.apart.owned[row], *self.apart.meant[row])}
+        watched = self.hard_groups | self._near_groups()
+        others = {self.groups[g].key for g in self.counted_by[row] if g in watched}
         return tuple(sorted(own | others))
+
+    def _near_groups(self) -> frozenset[int]:
+        return frozenset(use.group for uses in self.near for use in uses)
+
+    def is_ruled(self, members: PodClass) -> bool:
+        """Whether hard rules of the class's own say in which domains it may be."""
+        row = members.index
+        return any(u.hard for u in self.uses[row]) or bool(self.near[row]) or bool(self.apart.owned[row])
+
+    def may_be_anywhere(self, members: PodClass) -> bool:
+        """Whether a pod of the class for which its domain has no node may go to any other."""
+        return not self.is_ruled(members) and not self.apart.meant[members.index]
+
+    def serving_order(self, classes: Sequence[PodClass]) -> list[PodClass]:
+        """Classes without rules over domains first: the others then see where those are, and before each class
+        those that it must be near."""
+        by_group: dict[int, list[PodClass]] = {}
+        for c in classes:
+            for group in self.counted_by[c.index]:
+                by_group.setdefault(group, []).append(c)
+        ordered: dict[int, PodClass] = {}
+        entered: set[int] = set()
+
+        def visit(c: PodClass) -> None:
+            if c.index in entered:
+                return
+            entered.add(c.index)
+            for use in self.near[c.index]:
+                for other in by_group.get(use.group, ()):
+                    visit(other)
+            ordered[c.index] = c
+
+        for c in sorted(classes, key=lambda c: (self.is_ruled(c), c.index)):
+            visit(c)
+        return list(ordered.values())
 
 
 def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTable) -> Topology:
     """Read the rules of the classes and count the bound pods."""
     order: dict[SpreadGroup, int] = {}
-    uses = []
+    uses, near, wishes = [], [], []
     for c in classes:
-        uses.append(_uses(c, snapshot, order) if c.refusal is None else ())
+        planned = c.refusal is None
+        uses.append(_uses(c, snapshot, order) if planned else ())
+        near.append(_near(c.pod, snapshot, order) if planned else ())
+        wishes.append(_wishes(c.pod, snapshot, order) if planned else ())
     groups = tuple(order)
     counted = tuple(
         tuple(i for i, g in enumerate(groups) if g.matcher.selects(c.pod) and _may_count(g, c)) for c in classes
@@ -89,6 +136,10 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
         hard_groups=hard,
         forbidden=_forbidden(snapshot, classes, table),
         existing_counts=tuple(_existing_counts(g, table) for g in groups),
+        near=tuple(near),
+        wishes=tuple(wishes),
+        apart=collect_apart([c.pod if c.refusal is None else None for c in classes], snapshot),
+        unsettled=frozenset(i for i, g in enumerate(groups) if _is_unsettled(g, table)),
     )
 
 
@@ -105,12 +156,41 @@ def _uses(members: PodClass, snapshot: Snapshot, order: dict[SpreadGroup, int]) 
             key=normalize(spread.topology_key),
             matcher=spread_matcher(spread, pod),
             keys=keys if hard else (),
-            terms=members.required if spread.node_affinity_policy == "Honor" else None,
+            terms=required_terms(pod.spec) if spread.node_affinity_policy == "Honor" else None,
             tolerations=tuple(sorted(pod.spec.tolerations, key=repr)) if spread.node_taints_policy == "Honor" else None,
         )
         index = order.setdefault(group, len(order))
         result.append(SpreadUse(index, group.key, spread.max_skew, spread.min_domains or 1, hard))
     return tuple(result)
+
+
+def _near(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[NearUse, ...]:
+    matcher = near_matcher(pod, snapshot)
+    keys = sorted({normalize(t.topology_key) for t in pod.spec.affinity if not t.weight and is_wide(t)})
+    own = matcher.selects(pod)
+    groups = [SpreadGroup(key, matcher, (), None, None) for key in keys]
+    return tuple(NearUse(order.setdefault(g, len(order)), g.key, own) for g in groups)
+
+
+def _wishes(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[Wish, ...]:
+    """Preferred terms over domains. Those over hosts are kube-scheduler's to honour: they make no extra nodes."""
+    if snapshot.options.ignore_preferences:
+        return ()
+    result = []
+    for sign, terms in ((1, pod.spec.affinity), (-1, pod.spec.anti_affinity)):
+        for term in terms:
+            if term.weight and is_wide(term):
+                matcher = term_matcher(term, pod.meta.namespace, snapshot)
+                group = SpreadGroup(normalize(term.topology_key), matcher, (), None, None)
+                result.append(Wish(order.setdefault(group, len(order)), group.key, sign * term.weight))
+    return tuple(result)
+
+
+def _is_unsettled(group: SpreadGroup, table: NodeTable) -> bool:
+    return any(
+        group.key in known.possible and any(group.matcher.selects(p) for p in node.pods)
+        for node, known in zip(table.nodes, table.labels, strict=True)
+    )
 
 
 def _may_count(group: SpreadGroup, members: PodClass) -> bool:
@@ -130,30 +210,32 @@ def _existing_counts(group: SpreadGroup, table: NodeTable) -> dict[str, int]:
 
 
 def _forbidden(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTable) -> tuple[Requirements, ...]:
-    """Anti-affinity of bound pods over anything wider than a host, as exclusions of domains."""
+    """Domains where anti-affinity keeps a class from bound pods, theirs or its own."""
     rules: dict[tuple[Matcher, str], set[str]] = {}
     for node, known in zip(table.nodes, table.labels, strict=True):
         for pod in node.pods:
-            for key, matcher in _wide_terms(pod, snapshot):
-                if key in known.certain:
-                    rules.setdefault((matcher, key), set()).add(known.certain[key])
+            for rule in apart_rules_of(pod, snapshot) if pod.spec.anti_affinity else ():
+                rules.setdefault((rule.matcher, rule.key), set()).update(_values(known, rule.key))
     result = []
     for c in classes:
-        found = [
-            Requirement.of(key, Operator.NOT_IN, values)
-            for (matcher, key), values in rules.items()
-            if matcher.selects(c.pod)
-        ]
-        result.append(Requirements(found))
+        away: dict[str, set[str]] = {}
+        for (matcher, key), values in rules.items():
+            if matcher.selects(c.pod):
+                away.setdefault(key, set()).update(values)
+        for rule in apart_rules_of(c.pod, snapshot):
+            for node, known in zip(table.nodes, table.labels, strict=True):
+                values = _values(known, rule.key)
+                if values and any(rule.matcher.selects(p) for p in node.pods):
+                    away.setdefault(rule.key, set()).update(values)
+        result.append(Requirements(Requirement.of(k, Operator.NOT_IN, v) for k, v in sorted(away.items()) if v))
     return tuple(result)
 
 
-def _wide_terms(pod: Pod, snapshot: Snapshot) -> list[tuple[str, Matcher]]:
-    return [
-        (normalize(t.topology_key), term_matcher(t, pod.meta.namespace, snapshot))
-        for t in pod.spec.anti_affinity
-        if not t.weight and not is_hostname(t.topology_key)
-    ]
+def _values(known: KnownLabels, key: str) -> set[str]:
+    """The values that a node's label has or may still get."""
+    if key in known.certain:
+        return {known.certain[key]}
+    return set(known.possible.get(key, (frozenset(), False))[0])
 
 
 @dataclass(slots=True)
@@ -169,9 +251,12 @@ class Combo:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts per group while pods are dealt out."""
+    """Counts per group while pods are dealt out; per anti-affinity rule and domain, planned pods that carry it or that
+    it means."""
 
     counts: list[dict[str, int]]
+    owners: dict[tuple[int, str | None], int] = field(default_factory=dict)
+    meant: dict[tuple[int, str | None], int] = field(default_factory=dict)
 
     @classmethod
     def start(cls, topology: Topology) -> "Tally":
@@ -182,47 +267,83 @@ class Tally:
 def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos: list[Combo], *, evenly: bool) -> int:
     """Deal pods of a class to combinations, updating `combos` and `tally`; return how many found none.
 
-    Hard constraints decide where a pod may go. Among those, existing room first (unless `evenly`), then where soft
-    constraints and other classes' rules count least, then the cheapest.
+    Hard rules decide where a pod may go. Among those, existing room first (unless `evenly`), then where wishes, soft
+    constraints and other classes' rules are served best, then the cheapest.
     """
-    uses = [u for u in topology.uses[members.index]]
-    counted = topology.counted_by[members.index]
+    uses, row = topology.uses[members.index], members.index
+    counted = topology.counted_by[row]
     hard = [(u, topology.groups[u.group].key, u.group in counted) for u in uses if u.hard]
     domains = {u.group: _domains(topology, u, combos) for u, _, _ in hard}
     own = {u.group for u, _, _ in hard}
     watched = [u.group for u in uses if not u.hard]
     watched += [g for g in counted if g in topology.hard_groups and g not in own]
+    near, wishes = topology.near[row], topology.wishes[row]
+    tied = bool(near or wishes or topology.apart.owned[row] or topology.apart.meant[row])
     left, recent, steps = count, [0] * len(combos), 0
-    regular = all(c.new for c in combos) and _regular(combos)
+    regular = all(c.new for c in combos) and _regular(combos) and not tied
     while left:
         best: tuple[tuple[float, ...], int] | None = None
         for index, combo in enumerate(combos):
             room = combo.room - combo.dealt
             if room <= 0 and not combo.new:
                 continue
-            if not all(_allowed(tally, domains[u.group], u, combo.values[key], counts) for u, key, counts in hard):
+            if not all(
+                _allowed(tally, domains[u.group], u, combo.values[key], members.unit if counts else 0)
+                for u, key, counts in hard
+            ):
                 continue
+            if tied and not (_is_near(topology, tally, near, combo) and _is_apart(topology, tally, row, combo)):
+                continue
+            wish = -sum(w.weight * min(_count(tally, topology, w.group, combo), 1) for w in wishes)
             soft = sum(_count(tally, topology, g, combo) for g in watched)
             even = sum(_count(tally, topology, g, combo) for g in own)
+            cramped = bool(near) and not combo.new and room < left  # would not hold all that must be together
             first = (soft, even, room <= 0) if evenly else (room <= 0, soft, even)
-            rank = (*map(float, first), combo.cost, float(index))
+            rank = (*map(float, (cramped, wish, *first)), combo.cost, float(index))
             if best is None or rank < best[0]:
                 best = (rank, index)
         if best is None:
             return left
-        _put(topology, tally, counted, combos[best[1]], 1)
-        recent[best[1]] += 1
-        left, steps = left - 1, steps + 1
+        chosen = combos[best[1]]
+        if near and not hard and not topology.apart.owned[row]:
+            # Nothing but nearness decides: what this domain takes goes there at once.
+            room = chosen.room - chosen.dealt
+            number = min(left, room) if room > 0 else left
+        else:
+            number = 1
+        _put(topology, tally, row, chosen, number, members.unit)
+        recent[best[1]] += number
+        left, steps = left - number, steps + 1
         if steps == 2 * len(combos):
             # Two whole turns in which every combination got its share: the counts are level, so the same again and
             # again stays level. Deal the bulk at once; the last turns are looked at one by one.
             bulk = left // len(combos) - 2
             if regular and bulk > 0 and all(r == 2 for r in recent):
                 for combo in combos:
-                    _put(topology, tally, counted, combo, bulk)
+                    _put(topology, tally, row, combo, bulk, members.unit)
                 left -= bulk * len(combos)
             recent, steps = [0] * len(combos), 0
     return 0
+
+
+def _is_near(topology: Topology, tally: Tally, near: Sequence[NearUse], combo: Combo) -> bool:
+    """Whether a domain has what the pods must be near, or they may be the first there."""
+    if any(combo.values.get(use.key) is None for use in near):
+        return False
+    if all(_count(tally, topology, use.group, combo) > 0 for use in near):
+        return True
+    return all(
+        use.own and use.group not in topology.unsettled and not any(tally.counts[use.group].values()) for use in near
+    )
+
+
+def _is_apart(topology: Topology, tally: Tally, row: int, combo: Combo) -> bool:
+    """Whether no planned pod in a domain forbids the class or is forbidden by it."""
+    rules = topology.apart.rules
+    for rule in topology.apart.owned[row]:
+        if tally.meant.get((rule, combo.values.get(rules[rule].key)), 0):
+            return False
+    return not any(tally.owners.get((rule, combo.values.get(rules[rule].key)), 0) for rule in topology.apart.meant[row])
 
 
 def _regular(combos: Sequence[Combo]) -> bool:
@@ -234,12 +355,17 @@ def _regular(combos: Sequence[Combo]) -> bool:
     return True
 
 
-def _put(topology: Topology, tally: Tally, counted: tuple[int, ...], combo: Combo, count: int) -> None:
+def _put(topology: Topology, tally: Tally, row: int, combo: Combo, count: int, unit: int) -> None:
     combo.dealt += count
-    for group in counted:
+    for group in topology.counted_by[row]:
         value = combo.values.get(topology.groups[group].key)
         if value is not None:
-            tally.counts[group][value] = tally.counts[group].get(value, 0) + count
+            tally.counts[group][value] = tally.counts[group].get(value, 0) + count * unit
+    for found, side in ((topology.apart.owned[row], tally.owners), (topology.apart.meant[row], tally.meant)):
+        for rule in found:
+            value = combo.values.get(topology.apart.rules[rule].key)
+            if value is not None:
+                side[rule, value] = side.get((rule, value), 0) + count * unit
 
 
 def _count(tally: Tally, topology: Topology, group: int, combo: Combo) -> int:
@@ -254,12 +380,12 @@ def _domains(topology: Topology, use: SpreadUse, combos: Sequence[Combo]) -> tup
     return tuple(sorted(values))
 
 
-def _allowed(tally: Tally, domains: tuple[str, ...], use: SpreadUse, value: str | None, counts_self: bool) -> bool:
+def _allowed(tally: Tally, domains: tuple[str, ...], use: SpreadUse, value: str | None, added: int) -> bool:
     if value is None:
         return False
     counts = tally.counts[use.group]
     least = least_count(counts, domains, use.min_domains)
-    return counts.get(value, 0) + int(counts_self) - least <= use.max_skew
+    return counts.get(value, 0) + added - least <= use.max_skew
 
 
 def least_count(counts: dict[str, int], domains: Sequence[str], min_domains: int) -> int:

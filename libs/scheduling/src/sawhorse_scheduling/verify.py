@@ -7,16 +7,14 @@ too. So the final state is checked, and pods that are too many in a domain are t
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from sawhorse_model.labels import CAPACITY_TYPE, ZONE
+from sawhorse_scheduling.affinity import Spot, unmet_apart, unmet_near
 from sawhorse_scheduling.arrays import any_along
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
-from sawhorse_scheduling.existing import KnownLabels
+from sawhorse_scheduling.counting import Counting, pattern_labels
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.problem import Problem
-from sawhorse_scheduling.topology import SpreadGroup, SpreadUse, least_count
+from sawhorse_scheduling.topology import SpreadUse, least_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +30,12 @@ class Excess:
 def excesses(problem: Problem, attempter: Attempter, attempt: Attempt) -> Iterator[Excess]:
     """Hard constraints that the attempt breaks."""
     topology = problem.topology
+    yield from _affinity_excesses(problem, attempt)
     used = sorted({u.group for uses in topology.uses for u in uses if u.hard})
     if not used:
         return
-    counted = {g: _final_counts(problem, attempt, g) for g in used}
+    counting = Counting(problem, attempt)
+    counted = {g: counting.of_group(g) for g in used}
     for members in problem.classes:
         uses = [u for u in topology.uses[members.index] if u.hard]
         if not uses or not attempt.placed.get(members.index):
@@ -45,93 +45,36 @@ def excesses(problem: Problem, attempter: Attempter, attempt: Attempt) -> Iterat
             sure, most = counted[use.group]
             domains = sure.keys() | {v for c in combos if c.new and (v := c.values[use.key]) is not None}
             least = least_count(sure, sorted(domains), use.min_domains)
-            yield from _of_use(problem, attempt, members, use, most, least)
+            yield from _of_use(counting, members, use, most, least)
+
+
+def _affinity_excesses(problem: Problem, attempt: Attempt) -> Iterator[Excess]:
+    topology = problem.topology
+    if not any(topology.near) and not topology.apart.rules:
+        return
+    spots = [Spot(problem.table.labels[row].certain, {c: n}) for (c, row), n in attempt.filled.items()]
+    for pattern in attempt.patterns:
+        labels = pattern_labels(problem, pattern)
+        total: dict[int, int] = {}
+        for load in pattern.loads:
+            for members, number in load.items():
+                total[members] = total.get(members, 0) + number
+        spots.append(Spot(labels, total))
+    for breach in (
+        *unmet_near(topology.near, topology.counted_by, topology.existing_counts, spots),
+        *unmet_apart(topology.apart, spots),
+    ):
+        yield Excess(breach.members, breach.key, breach.value, breach.count)
 
 
 def _of_use(
-    problem: Problem,
-    attempt: Attempt,
-    members: PodClass,
-    use: SpreadUse,
-    counts: dict[str, int],
-    least: int,
+    counting: Counting, members: PodClass, use: SpreadUse, counts: dict[str, int], least: int
 ) -> Iterator[Excess]:
-    counts_self = use.group in problem.topology.counted_by[members.index]
-    for value, own in sorted(_own_counts(problem, attempt, members.index, use.key).items()):
+    counts_self = use.group in counting.problem.topology.counted_by[members.index]
+    for value, own in sorted(counting.own(members.index, use.key).items()):
         over = counts.get(value, 0) - least - use.max_skew
         if over > 0 and own:
             yield Excess(members.index, use.key, value, min(own, over) if counts_self else own)
-
-
-def _own_counts(problem: Problem, attempt: Attempt, index: int, key: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for (members, row), number in attempt.filled.items():
-        if members == index:
-            value = problem.table.labels[row].certain.get(key, "")
-            counts[value] = counts.get(value, 0) + number
-    for pattern in attempt.patterns:
-        number = sum(load.get(index, 0) for load in pattern.loads)
-        if number:
-            value = _labels(problem, pattern).get(key, "")
-            counts[value] = counts.get(value, 0) + number
-    return counts
-
-
-def _final_counts(problem: Problem, attempt: Attempt, group: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Matching pods per domain in the end: on nodes that take part for sure, and on all that may.
-
-    The difference is new nodes that serve the owner's requirements only if they get some of the labels they may get.
-    """
-    rule = problem.topology.groups[group]
-    sure = dict(problem.topology.existing_counts[group])
-    matching = {c.index for c in problem.classes if rule.matcher.selects(c.pod)}
-    takes_part = {
-        row for row, node in enumerate(problem.table.nodes) if rule.counts_node(problem.table.labels[row], node.taints)
-    }
-    for (members, row), number in attempt.filled.items():
-        if members in matching and row in takes_part:
-            value = problem.table.labels[row].certain[rule.key]
-            sure[value] = sure.get(value, 0) + number
-    most = dict(sure)
-    for pattern in attempt.patterns:
-        domain, certain = _pattern_domain(problem, rule, pattern)
-        if domain is None or not pattern.loads:
-            continue
-        number = sum(n for load in pattern.loads for members, n in load.items() if members in matching)
-        most[domain] = most.get(domain, 0) + number
-        if certain:
-            sure[domain] = sure.get(domain, 0) + number
-    return sure, most
-
-
-def _labels(problem: Problem, pattern: Pattern) -> dict[str, str]:
-    """What is certain of a new node: single-valued requirements, and what all its offerings have in common."""
-    labels = pattern.requirements.labels()
-    there = any_along(pattern.allow, 0)
-    columns = [column for column, offered in zip(problem.pools[pattern.pool].columns, there, strict=True) if offered]
-    for key, values in ((ZONE, {zone for zone, _ in columns}), (CAPACITY_TYPE, {kind for _, kind in columns})):
-        if len(values) == 1:
-            labels[key] = values.pop()
-    return labels
-
-
-def _pattern_domain(problem: Problem, rule: SpreadGroup, pattern: Pattern) -> tuple[str | None, bool]:
-    """In which domain of a group a new node may take part (None: in none, or in several), and whether it will."""
-    pool, labels = problem.pools[pattern.pool], _labels(problem, pattern)
-    plain = SpreadGroup(rule.key, rule.matcher, rule.keys, None, rule.tolerations)
-    if not plain.counts_node(KnownLabels(labels), pool.taints):
-        return None, False
-    if rule.terms is None:
-        return labels[rule.key], True
-    served, possible = np.zeros_like(pattern.allow), False
-    for term in rule.terms:
-        fit = pool.fit(term)
-        if fit is None or not pattern.requirements.intersects(term):
-            continue
-        possible = possible or bool((fit.allow & pattern.allow).any())
-        if all(key in labels and wish.has(labels[key]) for key, wish in fit.custom.items()):
-            served |= fit.allow
-    return (labels[rule.key] if possible else None), not (pattern.allow & ~served).any()
 
 
 def trim(problem: Problem, attempter: Attempter, attempt: Attempt) -> None:
@@ -170,8 +113,9 @@ def _has_plain(problem: Problem, pattern: Pattern) -> bool:
 
 def _take_back(problem: Problem, attempt: Attempt, excess: Excess) -> None:
     left = excess.count
+    attempt.bounds.append(None)  # what was proven counted the pods that are taken back
     for pattern in reversed(attempt.patterns):
-        if _labels(problem, pattern).get(excess.key, "") != excess.value:
+        if pattern_labels(problem, pattern).get(excess.key, "") != excess.value:
             continue
         for load in reversed(pattern.loads):
             part = min(left, load.get(excess.members, 0))

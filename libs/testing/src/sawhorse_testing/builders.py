@@ -69,6 +69,11 @@ def keep_apart(key: str = HOSTNAME, *, app: str = "web", weight: int = 0) -> Pod
     return PodAffinityTerm(topology_key=key, selector=a_selector(app=app), weight=weight)
 
 
+def keep_near(key: str = ZONE, *, app: str = "web", weight: int = 0) -> PodAffinityTerm:
+    """An affinity term to pods labelled app=<app>."""
+    return PodAffinityTerm(topology_key=key, selector=a_selector(app=app), weight=weight)
+
+
 def an_expression(key: str, operator: str, *values: str) -> RequirementSpec:
     """One requirement as users write it."""
     return RequirementSpec(key, Operator(operator), values)

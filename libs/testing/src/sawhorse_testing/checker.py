@@ -7,18 +7,18 @@ pods may run there together. Spread is judged on the final state.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 
 from sawhorse_model.cluster import DaemonSet
 from sawhorse_model.instances import InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, REGISTERED, ZONE, normalize
-from sawhorse_model.pod import Pod, PodAffinityTerm, PodSpec, TopologySpread
+from sawhorse_model.pod import Pod, PodSpec, TopologySpread
 from sawhorse_model.requirements import RequirementSpec
-from sawhorse_model.taints import Taint
 from sawhorse_scheduling.plan import Plan, PlannedNode
 from sawhorse_scheduling.snapshot import Pool, Snapshot
+from sawhorse_testing.checker_affinity import check_apart, check_near
 from sawhorse_testing.checker_labels import (
+    Host,
     Labels,
     choices,
     daemon_tolerations,
@@ -37,24 +37,6 @@ from sawhorse_testing.checker_labels import (
     type_labels,
     within_limits,
 )
-
-
-@dataclass(slots=True)
-class Host:
-    """A node of the final state. `outcomes` are the label sets that it may end up with."""
-
-    name: str
-    outcomes: tuple[Labels, ...]
-    taints: tuple[Taint, ...]
-    bound: tuple[Pod, ...] = ()
-    placed: list[Pod] = field(default_factory=list)
-
-    def value(self, key: str) -> str | None:
-        """A label's value when it is certain, HOSTNAME included."""
-        if key == HOSTNAME:
-            return self.name
-        values = {outcome.get(key) for outcome in self.outcomes}
-        return values.pop() if len(values) == 1 else None
 
 
 def check_plan(snapshot: Snapshot, plan: Plan, *, types_per_node: int = 1000) -> list[str]:
@@ -84,7 +66,8 @@ class _Check:
         for host in self.hosts:
             yield from self.host(host)
         yield from self.spreads()
-        yield from self.apart()
+        yield from check_apart(self.snapshot, self.hosts)
+        yield from check_near(self.snapshot, self.hosts)
         yield from self.left_over()
 
     def each_pod_once(self) -> Iterator[str]:
@@ -249,44 +232,6 @@ class _Check:
                 others = [p for i, p in enumerate(everyone) if i != index]
                 if any(ports_clash(pod.spec.host_ports, other.spec.host_ports) for other in others):
                     yield f"{pod.meta.key} on {host.name}: host port taken"
-
-    def apart(self) -> Iterator[str]:
-        """Required anti-affinity, in both directions, at any topology key."""
-        for owner_host in self.hosts:
-            owners = [(p, True) for p in {id(p): p for p in owner_host.placed}.values()]
-            owners += [(p, False) for p in owner_host.bound]
-            for owner, is_new in owners:
-                for term in owner.spec.anti_affinity:
-                    if not term.weight:
-                        yield from self.apart_from(owner_host, owner, is_new, term)
-
-    def apart_from(self, owner_host: Host, owner: Pod, is_new: bool, term: PodAffinityTerm) -> Iterator[str]:
-        key = normalize(term.topology_key)
-        value, spaces = owner_host.value(key), self.namespaces(term, owner)
-        for host in [owner_host] if key == HOSTNAME else self.hosts:
-            possible = {host.name} if key == HOSTNAME else {labels.get(key) for labels in host.outcomes}
-            if value is None or value not in possible:
-                continue
-            near = [p for p in host.placed if selects(term.selector, spaces, p)]
-            if is_new:
-                near += [p for p in host.bound if selects(term.selector, spaces, p)]
-            # Equal pods are one object: the owner itself is one of those found on its own host.
-            own = int(is_new and host is owner_host and selects(term.selector, spaces, owner))
-            if len(near) > own:
-                yield f"{owner.meta.key} on {owner_host.name}: {near[0].meta.key} is within its {key}"
-
-    def namespaces(self, term: PodAffinityTerm, owner: Pod) -> tuple[str, ...] | None:
-        chosen = term.namespace_selector
-        if chosen is None:
-            return term.namespaces or (owner.meta.namespace,)
-        if not chosen.expressions:
-            return None
-        found = [
-            n.meta.name
-            for n in self.snapshot.namespaces
-            if chosen.matches({"kubernetes.io/metadata.name": n.meta.name, **n.meta.labels})
-        ]
-        return (*found, *term.namespaces)
 
     def spreads(self) -> Iterator[str]:
         where: dict[int, list[Host]] = {}

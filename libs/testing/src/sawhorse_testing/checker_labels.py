@@ -1,9 +1,10 @@
 """What labels, taints, ports and selectors mean, spelled out for the plan checker; the planner shares none of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sawhorse_model.instances import InstanceType, Offering
-from sawhorse_model.labels import CAPACITY_TYPE, NODEPOOL, ZONE, normalize
+from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, NODEPOOL, ZONE, normalize
 from sawhorse_model.pod import HostPort, Pod, PodSpec
 from sawhorse_model.requirements import Operator, Requirement, RequirementSpec
 from sawhorse_model.selectors import LabelSelector
@@ -14,6 +15,24 @@ from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot
 Labels = Mapping[str, str]
 
 
+@dataclass(slots=True)
+class Host:
+    """A node of the final state. `outcomes` are the label sets that it may end up with."""
+
+    name: str
+    outcomes: tuple[Labels, ...]
+    taints: tuple[Taint, ...]
+    bound: tuple[Pod, ...] = ()
+    placed: list[Pod] = field(default_factory=list)
+
+    def value(self, key: str) -> str | None:
+        """A label's value when it is certain, HOSTNAME included."""
+        if key == HOSTNAME:
+            return self.name
+        values = {outcome.get(key) for outcome in self.outcomes}
+        return values.pop() if len(values) == 1 else None
+
+
 def keys_read(snapshot: Snapshot) -> set[str]:
     """Labels that any rule in the snapshot reads: others cannot matter."""
     keys = {ZONE, CAPACITY_TYPE}
@@ -22,7 +41,7 @@ def keys_read(snapshot: Snapshot) -> set[str]:
         keys |= {normalize(k) for k in pod.spec.node_selector}
         keys |= {normalize(e.key) for t in pod.spec.required_terms for e in t.expressions}
         keys |= {normalize(s.topology_key) for s in pod.spec.spread}
-        keys |= {normalize(t.topology_key) for t in pod.spec.anti_affinity}
+        keys |= {normalize(t.topology_key) for t in (*pod.spec.affinity, *pod.spec.anti_affinity)}
     return keys
 
 

@@ -1,0 +1,27 @@
+"""Why pods with affinity or anti-affinity over domains found no place."""
+
+from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.plan import Reason
+from sawhorse_scheduling.topology import Topology
+
+
+def affinity_reasons(topology: Topology, members: PodClass) -> list[Reason]:
+    """What the class asked of the pods around it, and where such pods are."""
+    reasons = []
+    for use in topology.near[members.index]:
+        counts = topology.existing_counts[use.group]
+        there = ", ".join(f"{value}: {n}" for value, n in sorted(counts.items()) if n) or "none"
+        hint = "" if use.own else "; it does not match its own terms, so it cannot be the first"
+        if use.group in topology.unsettled:
+            hint = "; a matching pod is on a node of which this label is not known yet"
+        message = f"it must be near pods by {use.key}, and no domain has them and room (running there: {there}{hint})"
+        reasons.append(Reason("", "AffinityUnsatisfiable", message))
+    forbidden = topology.forbidden[members.index]
+    rules = topology.apart.rules
+    keys = {rules[r].key for r in (*topology.apart.owned[members.index], *topology.apart.meant[members.index])}
+    for key in sorted(keys | forbidden.keys()):
+        taken = ", ".join(sorted(forbidden[key].values)) if key in forbidden else ""
+        known = f"pods that run keep it from {taken}" if taken else "planned pods take every domain"
+        message = f"anti-affinity over {key} leaves no domain for it ({known})"
+        reasons.append(Reason("", "AntiAffinityUnsatisfiable", message))
+    return reasons

@@ -1,0 +1,233 @@
+"""Pod affinity and anti-affinity: domains, both directions, the first pod, namespaces, wishes."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sawhorse_model.cluster import Namespace
+from sawhorse_model.labels import HOSTNAME, WELL_KNOWN, ZONE
+from sawhorse_model.meta import ObjectMeta
+from sawhorse_model.pod import PodAffinityTerm
+from sawhorse_model.selectors import LabelSelector
+from sawhorse_scheduling.plan import Plan
+from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
+from sawhorse_scheduling.solve import solve
+from sawhorse_testing.builders import (
+    ZONES,
+    a_group,
+    a_node,
+    a_pod,
+    a_pool,
+    a_selector,
+    a_spread,
+    a_type,
+    an_expression,
+    bound,
+    keep_apart,
+    keep_near,
+)
+from sawhorse_testing.checker import check_plan
+
+A, B, C = ZONES
+BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768, spot=0.32)
+SMALL = a_type("m6i.large", "2", "8Gi", price=0.096, spot=0.04)
+
+
+def plan_of(**fields: Any) -> Plan:
+    options = fields.pop("options", SolveOptions(well_known=WELL_KNOWN))
+    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
+    plan = solve(snapshot)
+    assert check_plan(snapshot, plan) == []
+    return plan
+
+
+def zones_of(plan: Plan, name: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for node in plan.new_nodes:
+        number = sum(pod.startswith(f"default/{name}-") for pod in node.pods)
+        if number:
+            found[node.zone] += number
+    return found
+
+
+def codes(plan: Plan) -> set[str]:
+    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
+
+
+def running(app: str, zone: str, **spec: Any) -> Any:
+    pod = bound(a_pod(f"r-{app}", labels={"app": app}, **spec), f"node-{zone}")
+    return a_node(f"node-{zone}", cpu="200m", zone=zone, pods=[pod])
+
+
+def test_pods_that_want_to_be_near_each_other_are_in_one_zone() -> None:
+    plan = plan_of(pods=[a_group(count=50, cpu="1500m", affinity=(keep_near(ZONE),))], pools=[a_pool([SMALL])])
+
+    assert list(zones_of(plan, "web").values()) == [50]
+    assert plan.unschedulable == ()
+
+
+def test_pods_follow_those_that_run_already() -> None:
+    plan = plan_of(
+        pods=[a_group(count=3, affinity=(keep_near(ZONE),))], nodes=[running("web", B)], pools=[a_pool([BIG])]
+    )
+
+    assert zones_of(plan, "web") == {B: 2}
+    assert [len(n.pods) for n in plan.existing_nodes] == [1]
+
+
+def test_pods_follow_others_of_the_same_plan_whatever_comes_first() -> None:
+    cache = a_group("cache", 2, cpu="100m", node_selector={ZONE: C})
+    web = a_group("web", 5, cpu="1", affinity=(keep_near(ZONE, app="cache"),))
+
+    plan = plan_of(pods=[web, cache], pools=[a_pool([BIG])])
+
+    assert zones_of(plan, "web") == {C: 5}
+    assert plan.unschedulable == ()
+
+
+def test_a_pod_that_does_not_match_its_own_term_cannot_be_the_first() -> None:
+    plan = plan_of(pods=[a_group(affinity=(keep_near(ZONE, app="db"),))], pools=[a_pool([BIG])])
+
+    assert plan.new_nodes == ()
+    assert "AffinityUnsatisfiable" in codes(plan)
+
+
+def test_a_first_pod_opens_no_second_domain_while_one_exists_elsewhere() -> None:
+    pods = a_group(node_selector={ZONE: A}, cpu="1", affinity=(keep_near(ZONE),))
+
+    plan = plan_of(pods=[pods], nodes=[running("web", B)], pools=[a_pool([BIG])])
+
+    assert plan.new_nodes == ()
+    assert "AffinityUnsatisfiable" in codes(plan)
+
+
+def test_the_domain_that_is_opened_can_hold_all_of_them() -> None:
+    pool = a_pool([BIG], requirements=[an_expression(ZONE, "In", B)])
+    nodes = [a_node("n1", cpu="1", zone=A)]
+
+    plan = plan_of(pods=[a_group(count=20, cpu="500m", affinity=(keep_near(ZONE),))], nodes=nodes, pools=[pool])
+
+    assert zones_of(plan, "web") == {B: 20}
+    assert plan.unschedulable == ()
+
+
+def test_several_terms_are_met_by_pods_that_match_all_of_them() -> None:
+    both = (keep_near(ZONE), PodAffinityTerm(ZONE, a_selector(tier="front")))
+    half = running("web", A)
+    whole = bound(a_pod("r", labels={"app": "web", "tier": "front"}), "n2")
+    nodes = [half, a_node("n2", cpu="200m", zone=C, pods=[whole])]
+
+    plan = plan_of(pods=[a_group("job", cpu="1", affinity=both)], nodes=nodes, pools=[a_pool([BIG])])
+
+    assert zones_of(plan, "job") == {C: 1}
+
+
+def test_spread_and_affinity_of_one_pod_both_hold() -> None:
+    pods = a_group(count=4, affinity=(keep_near("rack"),), spread=(a_spread(),))
+    pool = a_pool([BIG], requirements=[an_expression("rack", "In", "r1", "r2")])
+
+    plan = plan_of(pods=[pods], pools=[pool])
+
+    assert sorted(zones_of(plan, "web").values()) == [1, 1, 2]
+    assert len({next(iter(n.requirements["rack"].values)) for n in plan.new_nodes}) == 1
+
+
+def test_zone_anti_affinity_puts_at_most_one_pod_in_each_zone() -> None:
+    plan = plan_of(pods=[a_group(count=4, anti_affinity=(keep_apart(ZONE),))], pools=[a_pool([BIG])])
+
+    assert zones_of(plan, "web") == {A: 1, B: 1, C: 1}
+    assert sum(len(u.pods) for u in plan.unschedulable) == 1
+    assert "AntiAffinityUnsatisfiable" in codes(plan)
+
+
+@pytest.mark.parametrize("owner", ["web", "db"])
+def test_zone_anti_affinity_works_in_both_directions_in_one_plan(owner: str) -> None:
+    term = (keep_apart(ZONE, app="db" if owner == "web" else "web"),)
+    web = a_group("web", 6, anti_affinity=term if owner == "web" else ())
+    db = a_group("db", 2, anti_affinity=term if owner == "db" else ())
+
+    plan = plan_of(pods=[web, db], pools=[a_pool([BIG])])
+
+    assert not zones_of(plan, "web").keys() & zones_of(plan, "db").keys()
+    assert plan.unschedulable == ()
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_zone_anti_affinity_with_running_pods_works_in_both_directions(is_owner: bool) -> None:
+    term = (keep_apart(ZONE, app="web" if is_owner else "job"),)
+    nodes = [running("web", zone, anti_affinity=() if is_owner else term) for zone in (A, B)]
+
+    plan = plan_of(
+        pods=[a_group("job", 2, cpu="1", anti_affinity=term if is_owner else ())], nodes=nodes, pools=[a_pool([BIG])]
+    )
+
+    assert zones_of(plan, "job") == {C: 2}
+
+
+def test_pods_of_other_namespaces_count_only_where_a_term_names_them() -> None:
+    web = a_pod("r", labels={"app": "web"}, namespace="other")
+    node = a_node(cpu="200m", zone=B, pods=[bound(web)])
+    by_list = PodAffinityTerm(ZONE, a_selector(app="web"), namespaces=("other",))
+    by_label = PodAffinityTerm(ZONE, a_selector(app="web"), namespace_selector=a_selector(team="x"))
+    everywhere = PodAffinityTerm(ZONE, a_selector(app="web"), namespace_selector=LabelSelector())
+    spaces = [Namespace(ObjectMeta("other", "", labels={"team": "x"})), Namespace(ObjectMeta("default", ""))]
+
+    def place(term: PodAffinityTerm) -> Plan:
+        pods = [a_group("job", cpu="1", affinity=(term,))]
+        return plan_of(pods=pods, nodes=[node], pools=[a_pool([BIG])], namespaces=spaces)
+
+    assert [zones_of(place(t), "job") for t in (by_list, by_label, everywhere)] == [{B: 1}] * 3
+    assert "AffinityUnsatisfiable" in codes(place(keep_near(ZONE)))
+
+
+def test_a_term_without_a_selector_means_no_pod() -> None:
+    plan = plan_of(pods=[a_group(anti_affinity=(PodAffinityTerm(ZONE, None),), count=5)], pools=[a_pool([BIG])])
+
+    assert plan.unschedulable == ()
+
+
+def test_a_wish_to_be_near_draws_pods_and_is_given_up_where_it_cannot_be() -> None:
+    near = plan_of(
+        pods=[a_group("job", 2, cpu="1", affinity=(keep_near(ZONE, weight=10),))],
+        nodes=[running("web", C)],
+        pools=[a_pool([BIG])],
+    )
+    elsewhere = plan_of(
+        pods=[a_group("job", 2, cpu="1", affinity=(keep_near(ZONE, weight=10),))],
+        nodes=[running("web", C)],
+        pools=[a_pool([BIG], requirements=[an_expression(ZONE, "In", A)])],
+    )
+
+    assert zones_of(near, "job") == {C: 2}
+    assert zones_of(elsewhere, "job") == {A: 2}
+
+
+def test_a_wish_to_be_apart_spreads_pods_and_leaves_none_over() -> None:
+    plan = plan_of(pods=[a_group(count=3, anti_affinity=(keep_apart(ZONE, weight=1),))], pools=[a_pool([BIG])])
+
+    assert zones_of(plan, "web") == {A: 1, B: 1, C: 1}
+    assert plan.unschedulable == ()
+
+
+def test_wishes_about_other_pods_are_not_looked_at_when_preferences_are_ignored() -> None:
+    plan = plan_of(
+        pods=[a_group(count=3, anti_affinity=(keep_apart(ZONE, weight=1),))],
+        pools=[a_pool([BIG])],
+        options=SolveOptions(well_known=WELL_KNOWN, ignore_preferences=True),
+    )
+
+    assert len(plan.new_nodes) == 1
+
+
+def test_a_label_that_a_claim_in_flight_may_get_either_way_is_no_place_to_be_first_or_near() -> None:
+    waiting = bound(a_pod("r", labels={"app": "web"}), "claim")
+    claim = a_node("claim", cpu="8", pods=[waiting], initialized=False)
+    labels = {k: v for k, v in claim.labels.items() if k not in (ZONE, HOSTNAME)}
+    claim = replace(claim, claim="claim", labels=labels, instance_types=(BIG,))
+
+    plan = plan_of(pods=[a_group(affinity=(keep_near(ZONE),))], nodes=[claim], pools=[a_pool([BIG])])
+
+    assert plan.new_nodes == plan.existing_nodes == ()
+    assert "AffinityUnsatisfiable" in codes(plan)
