@@ -20,13 +20,13 @@ from sawhorse_console.demo.view import View, open_view, print_summary
 from sawhorse_kube.client import connect_kube
 from sawhorse_kube.errors import KubeError
 from sawhorse_kube.kinds import NODE
-from sawhorse_runtime.errors import SawhorseError, describe
+from sawhorse_runtime.errors import SawhorseError, leaves
 from sawhorse_runtime.rpc import channel
 from sawhorse_sandbox.aws import ControlError
 from sawhorse_sandbox.controlplane import ControlPlaneError
 from sawhorse_sandbox.crds import CrdError
 from sawhorse_sandbox.processes import ChildError
-from sawhorse_sandbox.world import Column, World, start_world
+from sawhorse_sandbox.world import Column, World, remove_directory, start_world
 from sawhorse_state.connection import connect_state
 from sawhorse_state.errors import StateUnavailableError
 from sawhorse_state.journal import Journal
@@ -55,25 +55,31 @@ class DemoOptions:
 
 
 async def run_demo(options: DemoOptions, *, stdout: TextIO, stderr: TextIO) -> int:
-    """Run the demo. Progress goes to stdout, with `as_json` to stderr; returns the exit code."""
+    """Run the demo. Progress goes to stdout, with `as_json` to stderr; returns the exit code.
+
+    The logs of a failed run are kept, and the error says where.
+    """
     console = Console(file=stderr if options.as_json else stdout)
     report = Report()
-    with tempfile.TemporaryDirectory(prefix="sawhorse-demo-") as temporary:
-        directory = options.directory or Path(temporary)
-        try:
-            async with AsyncExitStack() as stack:
-                view = stack.enter_context(open_view(console))
-                world = await _tell(stack, options, directory, view, report)
-                if options.keep and report.ok:
-                    await _stay(world, view)
-        except* FAILURES as group:
-            report.ok = False
-            report.error = "; ".join(describe(error) for error in _leaves(group))
-        except* asyncio.CancelledError:
-            report.ok = False
-            report.error = "interrupted"
-        if not options.as_json:
-            print_summary(console, report)
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="sawhorse-demo-"))
+    try:
+        async with AsyncExitStack() as stack:
+            view = stack.enter_context(open_view(console))
+            world = await _tell(stack, options, directory, view, report)
+            if options.keep and report.ok:
+                await _stay(world, view)
+    except* FAILURES as group:
+        report.ok = False
+        # What a child quotes of its log is for its developers; they find the whole of it in the folder.
+        reasons = "; ".join(str(error).partition("; the end of ")[0] for error in leaves(group))
+        report.error = f"{reasons}; the logs are in {directory}"
+    except* asyncio.CancelledError:
+        report.ok = False
+        report.error = "interrupted"
+    if options.directory is None and report.ok:
+        remove_directory(directory)
+    if report.pods and not options.as_json:
+        print_summary(console, report)
     if options.as_json:
         print(json.dumps(report.to_json()), file=stdout, flush=True)
     elif not report.ok:
@@ -156,10 +162,3 @@ async def _stay(world: World, view: View) -> None:
     view.step(f"  logs: {world.directory}/*.log")
     view.step("Ctrl-C ends it.")
     await stop.wait()
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
