@@ -38,6 +38,8 @@ A port of 0 lets the system choose; the `--ready-file` says which.
 | `sawhorse.dev/launch` | NodeClaim | the launch token: written before CreateFleet, a tag on the instances |
 | `sawhorse.dev/drain-owner` | NodeClaim | `interruption`: that service drains the node |
 | `sawhorse.dev/interrupted-at` | NodeClaim | time of the notice, RFC 3339 |
+| `sawhorse.dev/launch-timeout` | NodePool | how long a NodeClaim may take to get an instance, such as `3m` |
+| `sawhorse.dev/registration-timeout` | NodePool | how long it may take to get a node, such as `10m` |
 | `sawhorse.dev/replacement-ready` | NodeClaim | `true` once the pods of an interrupted node have room elsewhere |
 """
 
