@@ -31,9 +31,10 @@ def is_subdomain(name: str) -> bool:
 
 
 def check_metadata(raw: Any) -> Iterator[Finding]:
-    """What is wrong with `metadata`."""
+    """What is wrong with `metadata`; that it is a map is the schema's to say."""
+    if raw is None:
+        yield _wrong("metadata", "is missing; give a name")
     if not isinstance(raw, Mapping):
-        yield _wrong("metadata", "must be a map that holds a name" if raw is not None else "is missing; give a name")
         return
     yield from _check_name(raw)
     for key, value in _texts(raw, "labels"):

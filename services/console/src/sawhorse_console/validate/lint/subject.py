@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from sawhorse_catalog.builtin import builtin_catalog
@@ -104,10 +104,19 @@ class Surroundings:
         name = subject.template["nodeClassRef"]["name"]
         if name not in self._resolved:
             given = next((s for s in self.subjects if s.kind == CLASS and s.name == name), None)
-            resolution = builtin_catalog().resolve(None if given is None else _read_class(given))
-            usable = (t for t in resolution.instance_types if t.name not in resolution.excluded)
-            self._resolved[name] = tuple(usable)
+            node_class = None if given is None else _read_class(given)
+            self._resolved[name] = _default_types() if node_class is None else _types(node_class)
         return self._resolved[name]
+
+
+@cache
+def _default_types() -> tuple[InstanceType, ...]:
+    return _types(None)
+
+
+def _types(node_class: aws.EC2NodeClass | None) -> tuple[InstanceType, ...]:
+    resolution = builtin_catalog().resolve(node_class)
+    return tuple(t for t in resolution.instance_types if t.name not in resolution.excluded)
 
 
 def _read_class(subject: Subject) -> aws.EC2NodeClass | None:
