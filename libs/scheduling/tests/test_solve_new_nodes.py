@@ -32,6 +32,7 @@ OPTIONS = SolveOptions(well_known=WELL_KNOWN | {CPU_LABEL, "gpu-maker"}, exotic=
 
 SMALL = a_type("m6i.large", "2", "8Gi", price=0.096, spot=0.040)
 MEDIUM = a_type("m6i.xlarge", "4", "16Gi", price=0.192, spot=0.080)
+NEAR = a_type("m5.xlarge", "4", "16Gi", price=0.2, spot=0.100)
 BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768, spot=0.320)
 ARM = a_type("m7g.large", "2", "8Gi", price=0.082, spot=0.035, arch="arm64")
 ACCELERATED = a_type("g5.xlarge", "4", "16Gi", price=1.006, spot=0.010, zones=ZONES[:1], gpu=1)
@@ -51,10 +52,10 @@ def codes(plan: Plan) -> set[tuple[str, str]]:
 
 
 def test_a_pod_gets_the_cheapest_type_that_holds_it() -> None:
-    plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([SMALL, MEDIUM, BIG])])
+    plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([SMALL, MEDIUM, NEAR, BIG])])
 
     (node,) = plan.new_nodes
-    assert node.instance_types == ("m6i.xlarge", "m6i.4xlarge")
+    assert node.instance_types == ("m6i.xlarge", "m5.xlarge")
     assert (node.price_per_hour, node.capacity_type) == (0.080, CapacityType.SPOT)
 
 
@@ -66,11 +67,36 @@ def test_pods_share_a_node_where_that_is_cheaper() -> None:
 
 
 def test_a_node_made_for_spot_tells_expected_and_worst_price() -> None:
+    plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([MEDIUM, NEAR])])
+
+    (node,) = plan.new_nodes
+    assert node.expected_price_per_hour == pytest.approx((0.080 + 0.100) / 2)
+    assert node.worst_price_per_hour == 0.100
+
+
+def test_a_spot_node_lists_no_type_at_a_multiple_of_its_best_price() -> None:
     plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([MEDIUM, BIG])])
 
     (node,) = plan.new_nodes
-    assert node.expected_price_per_hour == pytest.approx((0.080 + 0.320) / 2)
-    assert node.worst_price_per_hour == 0.320
+    assert node.instance_types == ("m6i.xlarge",)
+
+
+def test_a_spot_node_lists_dearer_types_only_until_it_has_fifteen_pools() -> None:
+    dearer = [a_type(f"x{n}.xlarge", "4", "16Gi", price=0.2, spot=0.11 + n / 1000) for n in range(9)]
+
+    plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([MEDIUM, *dearer])])
+
+    (node,) = plan.new_nodes
+    assert len(node.instance_types) * len(ZONES) == 15
+
+
+def test_an_on_demand_node_lists_every_type_that_holds_its_pods() -> None:
+    wants = {CAPACITY_TYPE: "on-demand"}
+
+    plan = plan_of(pods=[a_group(cpu="3", node_selector=wants)], pools=[a_pool([MEDIUM, BIG])])
+
+    (node,) = plan.new_nodes
+    assert node.instance_types == ("m6i.xlarge", "m6i.4xlarge")
 
 
 def test_an_offering_without_capacity_is_never_planned() -> None:
@@ -201,7 +227,7 @@ def test_pods_that_choose_different_values_of_a_pools_label_get_different_nodes(
 
     plan = plan_of(pods=[*pods, a_group("any")], pools=[pool])
 
-    assert sorted(n.requirements["team"].values for n in plan.new_nodes) == [frozenset({"a"}), frozenset({"b"})]
+    assert [sorted(n.requirements["team"].values) for n in plan.new_nodes] in ([["a"], ["b"]], [["b"], ["a"]])
 
 
 def test_the_claim_carries_pool_and_pod_requirements_and_the_offered_capacity_types() -> None:

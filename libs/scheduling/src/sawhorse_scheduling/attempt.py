@@ -9,29 +9,46 @@ import numpy as np
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_scheduling.arrays import BoolArray, IntArray
 from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.engine import NO_WATCH, Watch
 from sawhorse_scheduling.existing import NodeTable, label_ranks, taint_ranks
 from sawhorse_scheduling.filling import Demand, Item
-from sawhorse_scheduling.opening import Packer, Pattern
+from sawhorse_scheduling.opener import Opener
+from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.problem import Problem
 from sawhorse_scheduling.topology import Combo, Tally, deal
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """Where pods went. `filled`: (class, row of the node table) → pods; `placed`: pods per class."""
+    """Where pods went. `filled`: (class, row of the node table) → pods; `placed`: pods per class.
+
+    `bounds`: what was proven about the price of each packing of new nodes, None where nothing was.
+    """
 
     table: NodeTable
     filled: dict[tuple[int, int], int] = field(default_factory=dict)
     patterns: list[Pattern] = field(default_factory=list)
     placed: dict[int, int] = field(default_factory=dict)
     dealt: dict[int, int] = field(default_factory=dict)  # what the rules over domains had a place for
+    bounds: list[float | None] = field(default_factory=list)
+
+    @property
+    def lower_bound(self) -> float | None:
+        """A proven bound on the price of all new nodes.
+
+        Pools of a lower weight get only pods that no heavier pool can serve, unless limits stop those; then nothing
+        is proven. So the bounds of all packings add up.
+        """
+        known = [bound for bound in self.bounds if bound is not None]
+        return sum(known) if len(known) == len(self.bounds) else None
 
 
 class Attempter:
     """Makes attempts over one problem; what depends on the problem alone is computed once."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, watch: Watch = NO_WATCH) -> None:
         self.problem = problem
+        self.watch = watch
         self._served: dict[tuple[int, Requirements], bool] = {}
         self._ranks: dict[int, IntArray] = {}
 
@@ -55,13 +72,11 @@ class Attempter:
             if left:
                 demands.append(Demand(members.index, extra, left))
         self._pack(attempt, demands)
+        self.watch = Watch(self.watch.deadline)  # the first answer is told once
         return attempt
 
     def _order(self) -> Iterable[PodClass]:
-        """Classes without rules over domains first: the others then see where those are."""
-        hard = [any(u.hard for u in uses) for uses in self.problem.topology.uses]
-        classes = [c for c in self.problem.classes if c.refusal is None]
-        return sorted(classes, key=lambda c: (hard[c.index], c.index))
+        return self.problem.topology.serving_order([c for c in self.problem.classes if c.is_planned])
 
     def _rank(self, members: PodClass) -> IntArray:
         """(N,) order of preference among nodes; negative where the class may not go."""
@@ -153,7 +168,10 @@ class Attempter:
         pinned: list[tuple[str | None, ...]] = list(product(*listed))
         if any(self._can_open(members, keys, values) for values in pinned):
             return pinned
-        hard = {use.key for use in problem.topology.uses[members.index] if use.hard}
+        topology = problem.topology
+        hard = {use.key for use in topology.uses[members.index] if use.hard}
+        hard |= {use.key for use in topology.near[members.index]}
+        hard |= {topology.apart.rules[rule].key for rule in topology.apart.owned[members.index]}
         open_ended: list[list[str | None]] = [
             [*values] if key in hard else [None] for key, values in zip(keys, listed, strict=True)
         ]
@@ -172,7 +190,7 @@ class Attempter:
             for d in demands
             if d.count
             and d.extra != topology.forbidden[d.members]
-            and not any(u.hard for u in topology.uses[d.members])
+            and topology.may_be_anywhere(self.problem.classes[d.members])
         ]
         if unpinned:
             self._open(attempt, unpinned)
@@ -183,13 +201,16 @@ class Attempter:
 
     def _open(self, attempt: Attempt, demands: list[Demand]) -> None:
         problem = self.problem
-        strict = problem.snapshot.options.min_values_strict
+        opener = Opener(problem, self.watch)
+        waiting = sum(demand.count for demand in demands)
         for weight in problem.tiers():
             tier = [pool for pool in problem.pools if pool.weight == weight]
             stage = 0
             while items := self._items(demands, weight, stage):
-                attempt.patterns += Packer(tier, items, problem.rules.limits, strict=strict).pack()
+                everything = sum(item.remaining for item in items) == waiting
+                attempt.patterns += opener.open(tier, items, everything=everything)
                 stage += 1
+        attempt.bounds += opener.bounds
 
     def _items(self, demands: list[Demand], weight: int, stage: int) -> list[Item]:
         """Merge what is alike to the packer. Demands that are served already drop out."""

@@ -46,18 +46,29 @@ class _Trial:
 class Packer:
     """Packs the items of one tier; what finds no place stays in their demands."""
 
-    def __init__(self, tier: Sequence[PoolTable], items: Sequence[Item], limits: IntArray, *, strict: bool) -> None:
+    def __init__(
+        self,
+        tier: Sequence[PoolTable],
+        items: Sequence[Item],
+        limits: IntArray,
+        rooms: dict[int, IntArray],
+        *,
+        strict: bool,
+    ) -> None:
+        self.rooms = rooms
         self.pools = {pool.index: pool for pool in tier}
         self.items = items
         self.strict = strict
         rules = len(limits)
         count = len(items)
-        self.keep = {pool.index: np.isfinite(pool.price) & holds_daemons(pool)[:, None] for pool in tier}
+        self.keep = {
+            pool.index: np.isfinite(pool.price) & all_along(rooms[pool.index] >= 0, 1)[:, None] for pool in tier
+        }
         spots = [(pool, np.argwhere(self.keep[pool.index])) for pool in tier]
         self.pool_of = np.concatenate([np.full(len(s), pool.index) for pool, s in spots])
         self.type_of = np.concatenate([s[:, 0] for _, s in spots])
         self.price = np.concatenate([pool.price[self.keep[pool.index]] for pool, _ in spots])
-        self.room = np.concatenate([pool.room[s[:, 0]] for pool, s in spots])
+        self.room = np.concatenate([rooms[pool.index][s[:, 0]] for pool, s in spots])
         self.masks, self.joins, self.opens = self._masks()
         self.columns = Columns(
             requests=np.array([i.requests for i in items], dtype=np.int64).reshape(count, self.room.shape[1]),
@@ -141,7 +152,7 @@ class Packer:
 
     def _pivots(self, seed: int) -> list[int]:
         """Promising pivots: those cheapest for the seed alone, and those cheapest for all that is left."""
-        ok = self.masks[self.opens[seed]].copy()
+        ok = self.masks[self.opens[seed]] & all_along(self.room >= self.columns.requests[seed][None, :], 1)
         for index, pool in self.pools.items():
             mine = self.pool_of == index
             ok[mine] &= pool.within_limits()[self.type_of[mine]]
@@ -196,7 +207,7 @@ class Packer:
             allow = allow & option.joins
             opens |= any_along(option.opens, 1)
             used += self.columns.requests[i] * trial.counts[i]
-        holds = all_along(pool.room >= used[None, :], 1) & holds_daemons(pool) & opens
+        holds = all_along(self.rooms[pool.index] >= used[None, :], 1) & holds_daemons(pool) & opens
         allow = allow & holds[:, None]
         within = pool.within_limits()
         costs = np.where(allow & within[:, None], pool.price, np.inf)
@@ -212,21 +223,44 @@ class Packer:
         for left, each in zip(pool.remaining, taken, strict=True):
             copies = min(copies, int(left) // int(each)) if each > 0 else copies
         pool.remaining = pool.remaining - taken * copies
-        loads = [self._take(trial.counts) for _ in range(copies)]
+        loads = self._take(trial.counts, copies)
         return Pattern(pool.index, requirements, allow, used, taken, loads)
 
-    def _take(self, counts: dict[int, int]) -> dict[int, int]:
-        """Take the pods of one node out of the items' demands; class index → pods."""
-        load: dict[int, int] = {}
+    def _take(self, counts: dict[int, int], copies: int) -> list[dict[int, int]]:
         for i, number in counts.items():
-            self.columns.remaining[i] -= number
-            waiting = self.items[i].demands
-            while number:
+            self.columns.remaining[i] -= number * copies
+        return take_loads(self.items, tuple(counts.items()), copies)
+
+
+def take_loads(items: Sequence[Item], counts: Sequence[tuple[int, int]], copies: int) -> list[dict[int, int]]:
+    """Take the pods of equal nodes out of the items' demands: per node, class index → pods.
+
+    Args:
+        counts: (item, pods of it on each node).
+    """
+    shared: dict[int, int] = {}
+    loads: list[dict[int, int]] = []
+    mixed = []
+    for item, number in counts:
+        waiting = items[item].demands
+        if waiting[0].count >= number * copies:  # all of one class: the same on every node
+            shared[waiting[0].members] = shared.get(waiting[0].members, 0) + number
+            waiting[0].count -= number * copies
+            if not waiting[0].count:
+                waiting.pop(0)
+        else:
+            mixed.append((waiting, number))
+    for _ in range(copies):
+        load = dict(shared)
+        for waiting, number in mixed:
+            left = number
+            while left:
                 demand = waiting[0]
-                part = min(number, demand.count)
+                part = min(left, demand.count)
                 load[demand.members] = load.get(demand.members, 0) + part
                 demand.count -= part
-                number -= part
+                left -= part
                 if not demand.count:
                     waiting.pop(0)
-        return load
+        loads.append(load)
+    return loads

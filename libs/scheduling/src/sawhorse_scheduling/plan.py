@@ -68,17 +68,25 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What it took. `instance_types` counts distinct names over all pools; times are the caller's to measure."""
+    """What it took. `instance_types` counts distinct names over all pools; times are the caller's to measure.
+
+    `first_price_per_hour` is that of the first whole answer, before it was improved.
+    """
 
     pods: int
     classes: int
     instance_types: int
     rounds: int = 0
+    first_price_per_hour: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer. Prices per hour in the catalogue's currency; the bound is None where none was proven."""
+    """The answer. Prices per hour in the catalogue's currency.
+
+    The bound is on the new nodes together, for the pods that got them, as spread dealt them to domains; None where
+    none was proven (something was left over for want of limits, or rules that the packing engine cannot be told).
+    """
 
     new_nodes: tuple[PlannedNode, ...]
     existing_nodes: tuple[FilledNode, ...]

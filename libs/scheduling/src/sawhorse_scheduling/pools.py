@@ -13,7 +13,7 @@ from sawhorse_model.instances import CapacityType, InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, INITIALIZED, NODEPOOL, REGISTERED, ZONE
 from sawhorse_model.pod import HostPort
 from sawhorse_model.requirements import Operator, Requirement, Requirements
-from sawhorse_model.resources import NODES
+from sawhorse_model.resources import CPU, MEMORY, NODES, PODS
 from sawhorse_model.taints import Taint
 from sawhorse_scheduling import daemons as daemon_rules
 from sawhorse_scheduling.arrays import Axis, BoolArray, FloatArray, IntArray, all_along, any_along
@@ -41,12 +41,14 @@ class PoolTable:
 
     index: int
     pool: Pool
+    axis: Axis
     template: Requirements
     types: tuple[InstanceType, ...]
     columns: tuple[tuple[str, str], ...]
     price: FloatArray  # (T, C), inf: not to be had
     allocatable: IntArray  # (T, R)
     daemons: IntArray  # (T, R)
+    room: IntArray  # (T, R) what pods may use: allocatable less daemons, pods capped
     runs: BoolArray  # (D, T)
     capacity: IntArray  # (T, L)
     limited: tuple[str, ...]
@@ -74,10 +76,15 @@ class PoolTable:
         """Taints of its nodes (startup taints go away by themselves)."""
         return self.pool.nodepool.template.taints
 
-    @property
-    def room(self) -> IntArray:
-        """(T, R) what pods may use: allocatable less daemons."""
-        return self.allocatable - self.daemons
+    def room_with(self, slack: float) -> IntArray:
+        """(T, R) what planned pods may use when this part of cpu and memory is left free."""
+        if not slack:
+            return self.room
+        room = self.room.copy()
+        for name in {CPU, MEMORY} & set(self.axis.names):
+            at = self.axis.names.index(name)
+            room[:, at] -= np.floor(self.allocatable[:, at] * slack).astype(np.int64)
+        return room
 
     def fit(self, wants: Requirements) -> Fit | None:
         """What serves `wants` in this pool; None when the pool's own labels and requirements already do not."""
@@ -204,6 +211,11 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> 
         options.well_known,
         axis,
     )
+    allocatable = axis.matrix(t.allocatable for t in types)
+    room = allocatable - taken
+    if options.max_pods_per_node is not None and PODS in axis.names:
+        at = axis.names.index(PODS)
+        room[:, at] = np.minimum(room[:, at], max(options.max_pods_per_node, 1))
     limits = pool.nodepool.limits
     limited = tuple(sorted(limits))
     capacity = [[1 if name == NODES else t.capacity.get(name, 0) for name in limited] for t in types]
@@ -211,12 +223,14 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> 
     return PoolTable(
         index=index,
         pool=pool,
+        axis=axis,
         template=template,
         types=types,
         columns=columns,
         price=price,
-        allocatable=axis.matrix(t.allocatable for t in types),
+        allocatable=allocatable,
         daemons=taken,
+        room=room,
         runs=runs,
         capacity=np.array(capacity, dtype=np.int64).reshape(len(types), len(limited)),
         limited=limited,

@@ -12,6 +12,11 @@ from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import Problem
 
+# A spot node lists types up to NEAR times its best price, and up to FAR times while it has fewer than SPOT_POOLS pools.
+NEAR = 1.25
+FAR = 2.0
+SPOT_POOLS = 15
+
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
 
@@ -29,40 +34,97 @@ class Listing:
     relaxed: tuple[str, ...] = ()  # keys whose minValues was lowered
 
 
-def list_types(problem: Problem, pattern: Pattern, spare: IntArray) -> Listing:
-    """List a pattern's instance types and price them.
+class Lister:
+    """Lists the instance types of patterns. Patterns that may become the same share a listing."""
 
-    Args:
-        spare: (L,) what each copy may hold of the pool's limits beyond `pattern.taken`; types that hold more are cut.
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._known: dict[tuple[int, Requirements, bytes], Listing] = {}
+        self._claims: dict[tuple[int, Requirements, bytes, tuple[tuple[str, int], ...]], Requirements] = {}
+
+    def list_types(self, pattern: Pattern, waiting: int) -> Listing:
+        """List a pattern's types, the cheapest first, and price them.
+
+        Where the pool has limits, a node gets a fair part of what they leave, and what the largest of its types takes
+        is held back: any of them may be launched.
+
+        Args:
+            waiting: nodes of the pool that are not listed yet, these included.
+        """
+        pool = self.problem.pools[pattern.pool]
+        if not pool.limited:
+            key = (pattern.pool, pattern.requirements, np.packbits(pattern.allow).tobytes())
+            if key not in self._known:
+                self._known[key] = self._list(pattern, pattern.allow)
+            return self._known[key]
+        spare = np.maximum(pool.remaining, 0) // max(waiting, 1)
+        within = all_along(pool.capacity <= (pattern.taken + spare)[None, :], 1)
+        listing = self._list(pattern, pattern.allow & within[:, None])
+        most: IntArray = pool.capacity[list(listing.types)].max(axis=0, initial=0)
+        pool.remaining = pool.remaining - np.maximum(most - pattern.taken, 0) * len(pattern.loads)
+        return listing
+
+    def _list(self, pattern: Pattern, allow: BoolArray) -> Listing:
+        problem = self.problem
+        pool = problem.pools[pattern.pool]
+        costs = np.where(allow, pool.price, np.inf).min(axis=1, initial=np.inf)
+        order = np.argsort(costs, kind="stable")
+        order = order[np.isfinite(costs[order])]
+        options = problem.snapshot.options
+        minima = dict(pool.min_values)
+        if not options.min_values_strict:
+            everything = any_along(allow, 1)
+            minima = {key: min(n, pool.distinct(key, allow, everything)) for key, n in minima.items()}
+        kept = _cut(pool, allow, order, minima, _worth_listing(pool, allow, order, options.max_instance_types))
+        chosen = np.zeros(len(pool.types), dtype=np.bool_)
+        chosen[list(kept)] = True
+        allow = allow & chosen[:, None]
+        kind, column = _cheapest(pool, np.where(allow, pool.price, np.inf))
+        zone, capacity_type = pool.columns[column]
+        expected, worst = _spread_of_prices(pool, allow)
+        return Listing(
+            types=kept,
+            requirements=self._claim(pool, pattern.requirements, allow, minima),
+            zone=zone,
+            capacity_type=CapacityType(capacity_type),
+            price=float(pool.price[kind, column]),
+            expected=expected,
+            worst=worst,
+            relaxed=tuple(key for key, n in minima.items() if n < pool.min_values[key]),
+        )
+
+    def _claim(self, pool: PoolTable, wants: Requirements, allow: BoolArray, minima: dict[str, int]) -> Requirements:
+        there = any_along(allow, 0)
+        key = (pool.index, wants, there.tobytes(), tuple(minima.items()))
+        if key not in self._claims:
+            self._claims[key] = _claim_requirements(self.problem, pool, wants, allow, minima)
+        return self._claims[key]
+
+
+def least_price(pool: PoolTable, pattern: Pattern) -> float:
+    """Of the types that take no more of the pool's limits than the pattern counts for, the cheapest offering."""
+    within = all_along(pool.capacity <= pattern.taken[None, :], 1)
+    return float(np.where(pattern.allow & within[:, None], pool.price, np.inf).min())
+
+
+def _worth_listing(pool: PoolTable, allow: BoolArray, order: IntArray, most: int) -> int:
+    """How many of the types, the cheapest first, are worth having on the list; at most `most`.
+
+    EC2 does not choose the cheapest spot pool (type and zone) but weighs price against capacity. So a node that may be
+    spot lists no type whose cheapest offering costs much more than the best, unless it had too few pools without; and
+    even then none far beyond. On-demand goes by price alone: a long list there costs nothing.
     """
-    pool = problem.pools[pattern.pool]
-    within = all_along(pool.capacity <= (pattern.taken + spare)[None, :], 1)
-    allow = pattern.allow & within[:, None]
-    costs = np.where(allow, pool.price, np.inf)
-    order = [int(t) for t in np.argsort(costs.min(axis=1, initial=np.inf), kind="stable") if allow[t].any()]
-    options = problem.snapshot.options
-    minima = dict(pool.min_values)
-    if not options.min_values_strict:
-        everything = any_along(allow, 1)
-        minima = {key: min(n, pool.distinct(key, allow, everything)) for key, n in minima.items()}
-    kept = _cut(pool, allow, order, minima, options.max_instance_types)
-    chosen = np.zeros(len(pool.types), dtype=np.bool_)
-    chosen[list(kept)] = True
-    allow = allow & chosen[:, None]
-    costs = np.where(allow, pool.price, np.inf)
-    kind, column = _cheapest(pool, costs)
-    pool_zone, capacity_type = pool.columns[column]
-    expected, worst = _spread_of_prices(pool, allow)
-    return Listing(
-        types=kept,
-        requirements=_claim_requirements(problem, pool, pattern.requirements, allow, minima),
-        zone=pool_zone,
-        capacity_type=CapacityType(capacity_type),
-        price=float(pool.price[kind, column]),
-        expected=expected,
-        worst=worst,
-        relaxed=tuple(key for key, n in minima.items() if n < pool.min_values[key]),
-    )
+    spot = np.array([kind == CapacityType.SPOT for _, kind in pool.columns], dtype=np.bool_)
+    offered = (allow & spot[None, :])[order]
+    if not offered.any():
+        return min(most, len(order))
+    least = np.where(offered, pool.price[order], np.inf).min(axis=1)
+    best = float(least.min())
+    pools_before = np.cumsum(offered.sum(axis=1)) - offered.sum(axis=1)
+    near = least <= best * NEAR
+    wanted = (pools_before < SPOT_POOLS) & (least <= best * FAR)
+    beyond = np.flatnonzero(~(near | wanted) & np.isfinite(least))
+    return min(most, int(beyond[0]) if len(beyond) else len(order))
 
 
 def _cheapest(pool: PoolTable, costs: FloatArray) -> tuple[int, int]:
@@ -72,10 +134,11 @@ def _cheapest(pool: PoolTable, costs: FloatArray) -> tuple[int, int]:
     return int(best[0]), int(best[1])
 
 
-def _cut(pool: PoolTable, allow: BoolArray, order: list[int], minima: dict[str, int], most: int) -> tuple[int, ...]:
+def _cut(pool: PoolTable, allow: BoolArray, costly: IntArray, minima: dict[str, int], most: int) -> tuple[int, ...]:
     """Keep the cheapest `most` types, and as many dearer ones instead as minValues need."""
-    if len(order) <= most:
-        return tuple(order)
+    order: list[int] = costly.tolist()
+    if len(order) <= most or not minima:
+        return tuple(order[:most])
     kept: list[int] = []
     chosen = np.zeros(len(pool.types), dtype=np.bool_)
     missing = dict(minima)

@@ -8,6 +8,7 @@ from sawhorse_model.requirements import Requirements
 from sawhorse_model.taints import untolerated
 from sawhorse_scheduling.arrays import Axis, BoolArray, IntArray, all_along, any_along, share, times
 from sawhorse_scheduling.classes import PodClass, group_classes
+from sawhorse_scheduling.colocation import colocate
 from sawhorse_scheduling.existing import NodeTable, build_node_table
 from sawhorse_scheduling.hosts import HostRules, build_host_rules
 from sawhorse_scheduling.matching import matchers_in_play
@@ -21,8 +22,8 @@ class Option:
     """How a pool can serve a class.
 
     `joins` are the offerings (T, C) whose nodes the class may be on, `opens` those for which it may make a node: one
-    pod of it fits there, and accelerator nodes are only opened for pods that ask for them. `cost` is the least price
-    of the share that one pod takes.
+    pod of it fits there, and accelerator nodes are only opened for pods that ask for them (`selective`: that keeps some
+    types from it which would hold it). `cost` is the least price of the share that one pod takes.
     """
 
     pool: int
@@ -30,6 +31,7 @@ class Option:
     joins: BoolArray
     opens: BoolArray
     cost: float
+    selective: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -94,14 +96,15 @@ class Problem:
         if members.pod.spec.host_ports:
             joins = joins & ~pool.port_clashes(members.pod.spec.host_ports, self.snapshot)[:, None]
         holds = (times(room, asked[None, :]) > 0) & holds_daemons(pool)
-        opens = joins & holds[:, None] & openable(members, pool, fit)[:, None]
+        may = openable(members, pool, fit)
+        opens = joins & (holds & may)[:, None]
         if not opens.any():
             return None
         strict = self.snapshot.options.min_values_strict
         if strict and pool.min_values_gap(opens, any_along(opens, 1), pool.min_values) is not None:
             return None
         cost = np.where(opens, pool.price * share(asked[None, :], room)[:, None], np.inf)
-        return Option(pool.index, fit, joins, opens, float(cost.min()))
+        return Option(pool.index, fit, joins, opens, float(cost.min()), not may.all())
 
     def can_open(self, members: PodClass, extra: Requirements) -> float | None:
         """The least cost of one pod on a new node, limits as they stand at the start; None when there is none."""
@@ -139,7 +142,7 @@ def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
 
 def build_problem(snapshot: Snapshot) -> Problem:
     """Lay out a snapshot. Static pools and pools being deleted are not used."""
-    classes = group_classes(snapshot, matchers_in_play(snapshot))
+    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot)), snapshot)
     axis = Axis.over(
         [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],
     )

@@ -73,7 +73,11 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class SolveOptions:
-    """How to plan. `exotic` are resources of accelerators: types that have one serve only pods that ask for one."""
+    """How to plan. `exotic` are resources of accelerators: types that have one serve only pods that ask for one.
+
+    `fixed_cost` per node and hour steers toward fewer nodes and is in no price. `slack` is the part of a new node's
+    cpu and memory that is left free where pods also fit so. `max_pods_per_node` caps planned pods on a new node.
+    """
 
     well_known: frozenset[str] = frozenset()
     exotic: frozenset[str] = frozenset()
@@ -81,6 +85,9 @@ class SolveOptions:
     min_values_strict: bool = True
     max_instance_types: int = 60
     time_limit_seconds: float | None = None
+    fixed_cost: float = 0.01
+    slack: float = 0.0
+    max_pods_per_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

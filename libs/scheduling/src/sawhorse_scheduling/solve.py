@@ -1,40 +1,54 @@
 """solve(snapshot) -> Plan: the one entry point.
 
-Pure and deterministic: no clock, no randomness, no logging; the order of pods, pools and types in the snapshot does
-not matter. Steps: lay out the problem, attempt (existing capacity, domains, new nodes), check spread on the result and
-attempt again where limits or mutual rules broke it, price, explain.
+Pure and deterministic: no clock but what the caller's callbacks know, no randomness, no logging; the order of pods,
+pools and types in the snapshot does not matter. Steps: lay out the problem, attempt (existing capacity, domains, new
+nodes), check spread on the result and attempt again where limits or mutual rules broke it, price, explain.
 """
+
+from collections.abc import Callable
+from itertools import groupby
 
 import numpy as np
 
 from sawhorse_model.instances import CapacityType
-from sawhorse_scheduling.arrays import IntArray
+from sawhorse_scheduling.arrays import IntArray, ObjectArray
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.engine import NO_WATCH, Watch
 from sawhorse_scheduling.existing import is_in_flight
 from sawhorse_scheduling.explain import explain, headline
+from sawhorse_scheduling.matching import is_hostname
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.plan import FilledNode, Plan, PlannedNode, Stats, Unschedulable
-from sawhorse_scheduling.pricing import Listing, list_types
+from sawhorse_scheduling.pricing import Lister, Listing, least_price
 from sawhorse_scheduling.problem import Problem, build_problem
 from sawhorse_scheduling.snapshot import Snapshot
+from sawhorse_scheduling.unbundle import unbundle
 from sawhorse_scheduling.verify import excesses, trim
 
 ATTEMPTS = 5
 
 
-def solve(snapshot: Snapshot) -> Plan:
-    """Plan the snapshot's pods: each is placed once, or reported once with reasons."""
+def solve(snapshot: Snapshot, watch: Watch = NO_WATCH) -> Plan:
+    """Plan the snapshot's pods: each is placed once, or reported once with reasons.
+
+    Args:
+        watch: callbacks of a caller who has a clock. A deadline ends improving early; it is a guard, effort is
+            counted in units of work. `on_first` is told the price of the first whole answer, once.
+    """
     problem = build_problem(snapshot)
-    attempter = Attempter(problem)
+    first = _First(watch.on_first)
+    attempter = Attempter(problem, Watch(watch.deadline, first.tell))
     attempt, rounds = _attempt(problem, attempter)
+    unbundle(problem, attempt)
     names = {c.index: _Names(snapshot, c) for c in problem.classes}
+    first.tell(sum(least_price(problem.pools[p.pool], p) * len(p.loads) for p in attempt.patterns))
     existing = _existing(problem, attempt, names)
     nodes = _new_nodes(problem, attempt, names)
     left = [
         _unschedulable(problem, attempter, attempt, c, names[c.index])
         for c in problem.classes
-        if attempt.placed.get(c.index, 0) < c.count
+        if not c.parts and attempt.placed.get(c.index, 0) < c.count
     ]
     return Plan(
         new_nodes=nodes,
@@ -45,7 +59,9 @@ def solve(snapshot: Snapshot) -> Plan:
             classes=len(problem.classes),
             instance_types=len({t.name for pool in snapshot.pools for t in pool.instance_types}),
             rounds=rounds,
+            first_price_per_hour=first.price or 0.0,
         ),
+        lower_bound_per_hour=attempt.lower_bound,
         warnings=_warnings(problem),
     )
 
@@ -64,9 +80,24 @@ def _attempt(problem: Problem, attempter: Attempter) -> tuple[Attempt, int]:
         if number >= ATTEMPTS // 2:
             trim(problem, attempter, attempt)
         for members in problem.classes:
-            if any(use.hard for use in problem.topology.uses[members.index]):
+            if problem.topology.is_ruled(members):
                 caps[members.index] = attempt.placed.get(members.index, 0)
     return attempt, ATTEMPTS
+
+
+class _First:
+    """Passes on the first price it is told."""
+
+    def __init__(self, on_first: Callable[[float], None] | None) -> None:
+        self._on_first = on_first
+        self.price: float | None = None
+
+    def tell(self, price: float) -> None:
+        """The price of a whole answer."""
+        if self.price is None:
+            self.price = price
+            if self._on_first is not None:
+                self._on_first(price)
 
 
 class _Names:
@@ -91,6 +122,19 @@ class _Names:
         self._position = (at, offset)
         return result
 
+    def deal(self, each: int, copies: int) -> tuple[ObjectArray, list[tuple[int, IntArray]]]:
+        """Names for equal nodes, (copies, each), and of which groups they are: (index in Snapshot.pods, (copies,))."""
+        parts = self.take(each * copies)
+        names = np.empty(each * copies, dtype=object)
+        ends = np.cumsum([len(part) for _, part in parts])
+        of = []
+        for (index, part), end in zip(parts, ends.tolist(), strict=True):
+            names[end - len(part) : end] = part
+            edges = np.arange(copies + 1) * each
+            inside = np.minimum(edges[1:], end) - np.maximum(edges[:-1], end - len(part))
+            of.append((index, np.maximum(inside, 0)))
+        return names.reshape(copies, each), of
+
 
 def _existing(problem: Problem, attempt: Attempt, names: dict[int, _Names]) -> tuple[FilledNode, ...]:
     rows: dict[int, list[str]] = {}
@@ -106,63 +150,65 @@ def _new_nodes(problem: Problem, attempt: Attempt, names: dict[int, _Names]) -> 
     for pattern in attempt.patterns:
         waiting[pattern.pool] += len(pattern.loads)
     numbers = dict.fromkeys(waiting, 0)
+    lister = Lister(problem)
     nodes: list[PlannedNode] = []
     for pattern in attempt.patterns:
-        copies = len(pattern.loads)
-        if not copies:
+        if not pattern.loads:
             continue
-        listing = _listing(problem, pattern, waiting[pattern.pool])
-        waiting[pattern.pool] -= copies
-        for load in pattern.loads:
-            numbers[pattern.pool] += 1
-            nodes.append(_node(problem, pattern, listing, load, names, numbers[pattern.pool]))
+        listing = lister.list_types(pattern, waiting[pattern.pool])
+        waiting[pattern.pool] -= len(pattern.loads)
+        for load, equal in groupby(pattern.loads):
+            copies = sum(1 for _ in equal)
+            nodes += _equal_nodes(problem, pattern, listing, load, copies, names, numbers[pattern.pool])
+            numbers[pattern.pool] += copies
     return tuple(nodes)
 
 
-def _listing(problem: Problem, pattern: Pattern, waiting: int) -> Listing:
-    """List a pattern's types with a fair part of what the limits leave, and hold what the largest of them takes."""
-    pool = problem.pools[pattern.pool]
-    spare = np.maximum(pool.remaining, 0) // max(waiting, 1)
-    listing = list_types(problem, pattern, spare)
-    most: IntArray = pool.capacity[list(listing.types)].max(axis=0, initial=0)
-    pool.remaining = pool.remaining - np.maximum(most - pattern.taken, 0) * len(pattern.loads)
-    return listing
-
-
-def _node(
+def _equal_nodes(
     problem: Problem,
     pattern: Pattern,
     listing: Listing,
     load: dict[int, int],
+    copies: int,
     names: dict[int, _Names],
-    number: int,
-) -> PlannedNode:
+    made: int,
+) -> list[PlannedNode]:
+    """Nodes that hold equally many pods of each class; a thousand of them cost little more than one."""
     pool = problem.pools[pattern.pool]
-    used = np.zeros(len(problem.axis.names), dtype=np.int64)
-    pods: list[str] = []
-    groups: dict[int, int] = {}
-    for index, count in sorted(load.items()):
-        used += problem.requests[index] * count
-        for group, part in names[index].take(count):
-            pods.extend(part)
-            groups[group] = groups.get(group, 0) + len(part)
+    held = sorted(load.items())
+    used: IntArray = np.array([n for _, n in held]) @ problem.requests[[c for c, _ in held]]
+    columns = []
+    groups: list[dict[int, int]] = [{} for _ in range(copies)]
+    for index, count in held:
+        dealt, of = names[index].deal(count, copies)
+        columns.append(dealt)
+        for group, numbers in of:
+            for node, number in enumerate(numbers.tolist()):
+                if number:
+                    groups[node][group] = groups[node].get(group, 0) + number
+    rows = np.concatenate(columns, axis=1).tolist()
     first = listing.types[0]
-    return PlannedNode(
-        name=f"{pool.name}-{number}",
-        nodepool=pool.name,
-        instance_types=tuple(pool.types[t].name for t in listing.types),
-        requirements=listing.requirements,
-        zone=listing.zone,
-        capacity_type=listing.capacity_type,
-        price_per_hour=listing.price,
-        expected_price_per_hour=listing.expected,
-        worst_price_per_hour=listing.worst,
-        pods=tuple(pods),
-        requests=problem.axis.mapping(used),
-        daemon_requests=problem.axis.mapping(pool.daemons[first]),
-        allocatable=dict(pool.types[first].allocatable),
-        classes=groups,
-    )
+    types = tuple(pool.types[t].name for t in listing.types)
+    requests, daemons = problem.axis.mapping(used), problem.axis.mapping(pool.daemons[first])
+    return [
+        PlannedNode(
+            name=f"{pool.name}-{made + number}",
+            nodepool=pool.name,
+            instance_types=types,
+            requirements=listing.requirements,
+            zone=listing.zone,
+            capacity_type=listing.capacity_type,
+            price_per_hour=listing.price,
+            expected_price_per_hour=listing.expected,
+            worst_price_per_hour=listing.worst,
+            pods=tuple(pods),
+            requests=requests,
+            daemon_requests=daemons,
+            allocatable=pool.types[first].allocatable,
+            classes=of,
+        )
+        for number, (pods, of) in enumerate(zip(rows, groups, strict=True), start=1)
+    ]
 
 
 def _unschedulable(
@@ -177,10 +223,15 @@ def _unschedulable(
 def _warnings(problem: Problem) -> tuple[str, ...]:
     """What was left out of the plan without leaving a pod out."""
     found: list[str] = []
-    soft = [c for c in problem.classes if any(t.weight for t in (*c.pod.spec.affinity, *c.pod.spec.anti_affinity))]
+    soft = [
+        c
+        for c in problem.classes
+        if not c.parts
+        and any(t.weight and is_hostname(t.topology_key) for t in (*c.pod.spec.affinity, *c.pod.spec.anti_affinity))
+    ]
     if soft and not problem.snapshot.options.ignore_preferences:
         found.append(
-            f"preferred pod affinity and anti-affinity of {sum(c.count for c in soft)} pods is not planned for; "
+            f"preferred pod affinity and anti-affinity by hostname of {sum(c.count for c in soft)} pods is not planned for; "
             "kube-scheduler still honours it where it can"
         )
     reserved = sorted(

@@ -1,0 +1,256 @@
+"""A tier of pools handed to the packing engine: items become its classes, pivots its columns, its nodes patterns.
+
+What the engine is told exactly: which item may be on and which may open a column, limits of pools as budgets, host
+spread and host anti-affinity as caps per node. What it is told more strictly than the rule says, which costs price at
+most: pods with clashing host ports, with different requirements that only a node's labels settle, or of which one
+owns a host rule and the other is merely counted by it, never share a node. What it cannot be told is minValues (how
+many types a node may still become depends on everything on it): pools with that go to the greedy opener.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sawhorse_model.requirements import Requirements
+from sawhorse_scheduling.arrays import UNBOUNDED, BoolArray, FloatArray, IntArray, all_along, any_along
+from sawhorse_scheduling.daemons import clash
+from sawhorse_scheduling.filling import Item
+from sawhorse_scheduling.hosts import APART
+from sawhorse_scheduling.opening import Pattern, take_loads
+from sawhorse_scheduling.packing import NodeGroup, PackedNode, PackingProblem, pack
+from sawhorse_scheduling.pools import PoolTable
+from sawhorse_scheduling.problem import holds_daemons
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Callbacks of the caller, who has a clock: whether time is up, and where the first whole answer's price goes."""
+
+    deadline: Callable[[], bool] | None = None
+    on_first: Callable[[float], None] | None = None
+
+
+NO_WATCH = Watch()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pivots:
+    """Ways to buy a node, K of them: those that no item tells apart are one, the cheapest."""
+
+    pool_of: IntArray
+    type_of: IntArray
+    column_of: IntArray
+    price: FloatArray
+    room: IntArray  # (K, R)
+    allowed: BoolArray  # (I, K)
+
+
+def expressible(tier: Sequence[PoolTable]) -> bool:
+    """Whether the engine can be told all rules of these pools."""
+    return not any(pool.min_values for pool in tier)
+
+
+def pack_tier(
+    tier: Sequence[PoolTable],
+    items: Sequence[Item],
+    limits: IntArray,
+    rooms: dict[int, IntArray],
+    fixed_cost: float,
+    watch: Watch,
+) -> tuple[list[Pattern], float | None]:
+    """New nodes for the items, and a proven bound on their price; what finds no place stays in the demands.
+
+    Args:
+        limits: (G,) of the host rules.
+        rooms: per pool (T, R) what pods may use of each type.
+    """
+    pools = {pool.index: pool for pool in tier}
+    pivots = _pivots(tier, items, rooms)
+    if not len(pivots.price):
+        return [], None
+    use, budget = _budgets(tier, pivots)
+    groups, apart, cap = _host_rules(items, limits)
+    apart |= _port_clashes(items) | _custom_clashes(items, pools)
+    packing = pack(
+        PackingProblem(
+            requests=np.array([item.requests for item in items], dtype=np.int64),
+            counts=np.array([item.remaining for item in items], dtype=np.int64),
+            columns_capacity=pivots.room,
+            price=pivots.price,
+            allowed=pivots.allowed,
+            node_cap=cap,
+            groups=groups,
+            exclusions=tuple((int(a), int(b)) for a, b in np.argwhere(np.triu(apart, 1))),
+            may_open=_may_open(items, pivots),
+            budget_use=use,
+            budget=budget,
+            fixed_cost=fixed_cost,
+            deadline=watch.deadline,
+            on_first=watch.on_first,
+        )
+    )
+    maker = _Maker(pools, items, rooms)
+    patterns = [maker.pattern(node, pivots) for node in packing.nodes]
+    return patterns, packing.lower_bound
+
+
+def _pivots(tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, IntArray]) -> _Pivots:
+    keep = {pool.index: np.isfinite(pool.price) & all_along(rooms[pool.index] >= 0, 1)[:, None] for pool in tier}
+    spots = [np.argwhere(keep[pool.index]) for pool in tier]
+    masks, row_of = _masks(items, keep)
+    pool_of = np.concatenate([np.full(len(s), pool.index) for pool, s in zip(tier, spots, strict=True)])
+    type_of = np.concatenate([s[:, 0] for s in spots])
+    column_of = np.concatenate([s[:, 1] for s in spots])
+    price = np.concatenate([pool.price[keep[pool.index]] for pool in tier])
+    # Cheapest first among those of one pool and type that every item treats alike; equal prices by column.
+    keys = np.packbits(masks, axis=0).T
+    order = np.lexsort((column_of, price, *keys.T[::-1], type_of, pool_of))
+    identity = np.column_stack([pool_of, type_of, keys])[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (identity[1:] != identity[:-1]).any(axis=1)
+    chosen = np.sort(order[new & any_along(masks, 0)[order]])
+    room = np.concatenate([rooms[pool.index][s[:, 0]] for pool, s in zip(tier, spots, strict=True)])
+    return _Pivots(
+        pool_of[chosen],
+        type_of[chosen],
+        column_of[chosen],
+        price[chosen],
+        room[chosen],
+        masks[:, chosen][row_of],
+    )
+
+
+def _masks(items: Sequence[Item], keep: dict[int, BoolArray]) -> tuple[BoolArray, IntArray]:
+    """Distinct masks over pivots (M, P), and each item's row. Options of equal wishes share their arrays."""
+    rows: dict[tuple[int, ...], int] = {}
+    masks: list[BoolArray] = []
+    row_of = []
+    for item in items:
+        joins = [None if (o := item.options.get(index)) is None else o.joins for index in keep]
+        key = tuple(id(join) for join in joins)
+        if key not in rows:
+            rows[key] = len(masks)
+            parts = [
+                np.zeros(int(kept.sum()), dtype=np.bool_) if join is None else join[kept]
+                for join, kept in zip(joins, keep.values(), strict=True)
+            ]
+            masks.append(np.concatenate(parts))
+        row_of.append(rows[key])
+    return np.array(masks, dtype=np.bool_).reshape(len(masks), -1), np.array(row_of, dtype=np.int64)
+
+
+def _may_open(items: Sequence[Item], pivots: _Pivots) -> BoolArray | None:
+    """(I, K) which item may make a node of which column; None where whoever fits may."""
+    if not any(option.selective for item in items for option in item.options.values()):
+        return None
+    may = pivots.allowed.copy()
+    for row, item in enumerate(items):
+        for index, option in item.options.items():
+            if option.selective:
+                mine = np.flatnonzero(pivots.pool_of == index)
+                may[row, mine] &= option.opens[pivots.type_of[mine], pivots.column_of[mine]]
+    return may
+
+
+def _budgets(tier: Sequence[PoolTable], pivots: _Pivots) -> tuple[IntArray | None, IntArray | None]:
+    """What a node of each pivot takes of each limit (K, L), and what the limits leave (L,)."""
+    uses, left = [], []
+    for pool in tier:
+        mine = pivots.pool_of == pool.index
+        for number in range(len(pool.limited)):
+            taken = pool.capacity[pivots.type_of[mine], number]
+            use = np.zeros(len(pivots.price), dtype=np.int64)
+            use[mine] = taken
+            remaining = int(pool.remaining[number])
+            # Nothing may be made of a pool that is over a limit already, not even what takes none of it.
+            use[mine] = np.where(remaining < 0, np.maximum(use[mine], 1), use[mine])
+            uses.append(use)
+            left.append(max(remaining, 0))
+    if not uses:
+        return None, None
+    return np.column_stack(uses), np.array(left, dtype=np.int64)
+
+
+def _host_rules(items: Sequence[Item], limits: IntArray) -> tuple[tuple[NodeGroup, ...], BoolArray, IntArray]:
+    """Limits that items share, which of them exclude each other (I, I), and caps of single items (I,)."""
+    apart = np.zeros((len(items), len(items)), dtype=np.bool_)
+    cap = np.where([bool(item.ports) for item in items], 1, UNBOUNDED)
+    groups = []
+    if len(limits):
+        owns = np.array([item.owns for item in items], dtype=np.bool_)
+        matches = np.array([item.matches for item in items], dtype=np.bool_)
+        for rule in np.flatnonzero(any_along(owns, 0) & any_along(matches, 0)):
+            owner, counted = owns[:, rule], matches[:, rule]
+            both = owner & counted
+            limit = 1 if limits[rule] == APART else int(limits[rule])
+            if both.any():
+                groups.append(NodeGroup(tuple(int(i) for i in np.flatnonzero(both)), limit))
+            if (owner != counted).any():
+                pairs = owner[:, None] & counted[None, :] & ~(both[:, None] & both[None, :])
+                apart |= pairs | pairs.T
+    return tuple(groups), apart, cap.astype(np.int64)
+
+
+def _port_clashes(items: Sequence[Item]) -> BoolArray:
+    apart = np.zeros((len(items), len(items)), dtype=np.bool_)
+    with_ports = [i for i, item in enumerate(items) if item.ports]
+    for at, first in enumerate(with_ports):
+        for second in with_ports[at + 1 :]:
+            if clash(items[first].ports, items[second].ports) is not None:
+                apart[first, second] = apart[second, first] = True
+    return apart
+
+
+def _custom_clashes(items: Sequence[Item], pools: dict[int, PoolTable]) -> BoolArray:
+    """Items whose requirements some pool's nodes would have to settle in different ways."""
+    apart = np.zeros((len(items), len(items)), dtype=np.bool_)
+    for index in pools:
+        numbers: dict[Requirements, int] = {Requirements(): 0}
+        options = [item.options.get(index) for item in items]
+        custom = np.array([0 if o is None else numbers.setdefault(o.fit.custom, len(numbers)) for o in options])
+        if len(numbers) > 2:
+            apart |= (custom[:, None] != custom[None, :]) & (custom > 0)[:, None] & (custom > 0)[None, :]
+    return apart
+
+
+class _Maker:
+    """Turns packed nodes into patterns; what many nodes share is computed once."""
+
+    def __init__(self, pools: dict[int, PoolTable], items: Sequence[Item], rooms: dict[int, IntArray]) -> None:
+        self.pools = pools
+        self.items = items
+        self.rooms = rooms
+        self.requests = np.array([item.requests for item in items], dtype=np.int64)
+        self.sound = {index: holds_daemons(pool) for index, pool in pools.items()}
+        self._joint: dict[tuple[int, frozenset[tuple[int, int]]], tuple[Requirements, BoolArray]] = {}
+
+    def pattern(self, node: PackedNode, pivots: _Pivots) -> Pattern:
+        """The node with everything that it may become: all types that hold what is on it."""
+        index = int(pivots.pool_of[node.column])
+        pool = self.pools[index]
+        on = np.array([item for item, _ in node.counts], dtype=np.int64)
+        counts = np.array([count for _, count in node.counts], dtype=np.int64)
+        used: IntArray = counts @ self.requests[on]
+        requirements, joins = self._together(index, node)
+        fits = all_along(self.rooms[index] >= used[None, :], 1) & self.sound[index]
+        options = [self.items[item].options[index] for item, _ in node.counts]
+        if any(option.selective for option in options):
+            fits &= np.logical_or.reduce([any_along(option.opens, 1) for option in options])
+        allow = joins & fits[:, None]
+        taken: IntArray = pool.capacity[pivots.type_of[node.column]]
+        pool.remaining = pool.remaining - taken * node.times
+        loads = take_loads(self.items, node.counts, node.times)
+        return Pattern(index, requirements, allow, used, taken, loads)
+
+    def _together(self, index: int, node: PackedNode) -> tuple[Requirements, BoolArray]:
+        options = [self.items[item].options[index] for item, _ in node.counts]
+        distinct = {(id(o.fit), id(o.joins)): o for o in options}
+        key = (index, frozenset(distinct))
+        if key not in self._joint:
+            requirements, joins = self.pools[index].template, np.isfinite(self.pools[index].price)
+            for option in distinct.values():
+                requirements = requirements.intersection(option.fit.requirements)
+                joins = joins & option.joins
+            self._joint[key] = (requirements, joins)
+        return self._joint[key]
