@@ -72,7 +72,7 @@ spreads = st.builds(
     node_taints_policy=st.sampled_from(("Honor", "Ignore")),
     min_domains=st.sampled_from((None, 2)),
 )
-weights = st.sampled_from((0, 0, 10))
+term_weights = st.sampled_from((0, 0, 10))
 sometimes = st.integers(0, 3).map(lambda n: n == 0)
 
 
@@ -92,10 +92,10 @@ def spec_fields(draw: st.DrawFn) -> dict[str, Any]:
         fields["spread"] = tuple(draw(st.lists(spreads, min_size=1, max_size=2)))
     if draw(sometimes):
         key = draw(st.sampled_from((HOSTNAME, ZONE)))
-        fields["anti_affinity"] = (keep_apart(key, app=draw(st.sampled_from(APPS)), weight=draw(weights)),)
+        fields["anti_affinity"] = (keep_apart(key, app=draw(st.sampled_from(APPS)), weight=draw(term_weights)),)
     if draw(sometimes):
-        key = draw(st.sampled_from((ZONE, ZONE, CAPACITY_TYPE)))
-        fields["affinity"] = (keep_near(key, app=draw(st.sampled_from(APPS)), weight=draw(weights)),)
+        key = draw(st.sampled_from((ZONE, HOSTNAME, CAPACITY_TYPE)))
+        fields["affinity"] = (keep_near(key, app=draw(st.sampled_from(APPS)), weight=draw(term_weights)),)
     if draw(sometimes):
         fields["host_ports"] = (HostPort(8080),)
     if draw(sometimes):

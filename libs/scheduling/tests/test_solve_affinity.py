@@ -229,5 +229,84 @@ def test_a_label_that_a_claim_in_flight_may_get_either_way_is_no_place_to_be_fir
 
     plan = plan_of(pods=[a_group(affinity=(keep_near(ZONE),))], nodes=[claim], pools=[a_pool([BIG])])
 
-    assert plan.new_nodes == plan.existing_nodes == ()
+    assert plan.new_nodes == ()
+    assert plan.existing_nodes == ()
     assert "AffinityUnsatisfiable" in codes(plan)
+
+
+def on_hosts(plan: Plan) -> list[Counter[str]]:
+    nodes = [*plan.new_nodes, *plan.existing_nodes]
+    return [Counter(pod.split("/")[1].rsplit("-", 1)[0] for pod in node.pods) for node in nodes]
+
+
+def test_pods_that_must_share_a_node_are_all_on_one() -> None:
+    plan = plan_of(pods=[a_group(count=6, cpu="1", affinity=(keep_near(HOSTNAME),))], pools=[a_pool([SMALL, BIG])])
+
+    assert on_hosts(plan) == [Counter(web=6)]
+    assert plan.new_nodes[0].requests["cpu"] == 6000
+
+
+def test_pods_that_must_share_a_node_take_room_that_is_there() -> None:
+    nodes = [a_node("n1", cpu="2"), a_node("n2", cpu="8")]
+
+    plan = plan_of(
+        pods=[a_group(count=6, cpu="1", affinity=(keep_near(HOSTNAME),))], nodes=nodes, pools=[a_pool([BIG])]
+    )
+
+    assert [(n.name, len(n.pods)) for n in plan.existing_nodes] == [("n2", 6)]
+
+
+def test_pods_that_must_share_a_node_which_no_node_holds_are_reported_together() -> None:
+    plan = plan_of(pods=[a_group(count=6, cpu="1", affinity=(keep_near(HOSTNAME),))], pools=[a_pool([SMALL])])
+
+    assert plan.new_nodes == ()
+    assert {"CoLocationUnsatisfiable", "InsufficientResources"} <= codes(plan)
+    assert "6 pods must share a node" in plan.unschedulable[0].message
+
+
+def test_each_cache_takes_its_part_of_the_servers_that_must_be_beside_one() -> None:
+    cache = a_group("cache", 3, cpu="1", anti_affinity=(keep_apart(app="cache"),))
+    web = a_group("web", 10, cpu="500m", affinity=(keep_near(HOSTNAME, app="cache"),))
+
+    plan = plan_of(pods=[web, cache], pools=[a_pool([BIG])])
+
+    assert sorted(c["web"] for c in on_hosts(plan)) == [3, 3, 4]
+    assert all(c["cache"] == 1 for c in on_hosts(plan))
+    assert plan.unschedulable == ()
+
+
+def test_other_pods_fill_up_the_node_of_those_that_must_share_one() -> None:
+    pods = [a_group(count=6, cpu="1", affinity=(keep_near(HOSTNAME),)), a_group("job", 5, cpu="1")]
+
+    plan = plan_of(pods=pods, pools=[a_pool([BIG])])
+
+    assert on_hosts(plan) == [Counter(web=6, job=5)]
+
+
+def test_pods_join_the_nodes_of_pods_that_run_already_and_no_other() -> None:
+    cache = bound(a_pod("c", labels={"app": "cache"}), "n2")
+    nodes = [a_node("n1", cpu="8"), a_node("n2", cpu="1", pods=[cache])]
+
+    plan = plan_of(
+        pods=[a_group(count=4, cpu="400m", affinity=(keep_near(HOSTNAME, app="cache"),))],
+        nodes=nodes,
+        pools=[a_pool([BIG])],
+    )
+
+    assert [(n.name, len(n.pods)) for n in plan.existing_nodes] == [("n2", 2)]
+    assert "AffinityUnsatisfiable" in codes(plan)
+
+
+def test_a_node_mate_that_is_nowhere_is_told() -> None:
+    plan = plan_of(pods=[a_group(affinity=(keep_near(HOSTNAME, app="db"),))], pools=[a_pool([BIG])])
+
+    assert codes(plan) == {"AffinityUnsatisfiable"}
+    assert "app In db" in plan.unschedulable[0].message
+
+
+def test_rules_that_both_join_and_part_the_same_pods_are_told() -> None:
+    pods = a_group(count=2, affinity=(keep_near(HOSTNAME),), anti_affinity=(keep_apart(),))
+
+    plan = plan_of(pods=[pods], pools=[a_pool([BIG])])
+
+    assert codes(plan) == {"CoLocationUnsatisfiable"}

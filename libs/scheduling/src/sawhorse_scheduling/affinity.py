@@ -70,16 +70,17 @@ def apart_rules_of(pod: Pod, snapshot: Snapshot) -> list[ApartRule]:
     ]
 
 
-def collect_apart(pods: Sequence[Pod | None], snapshot: Snapshot) -> ApartRules:
-    """The rules of the classes' pods; None for a class that is not planned."""
-    carried = [apart_rules_of(pod, snapshot) if pod is not None else [] for pod in pods]
+def collect_apart(classes: Sequence[Sequence[Pod]], snapshot: Snapshot) -> ApartRules:
+    """The rules of the classes' pods; a class that is not planned has none."""
+    carried = [[rule for pod in pods for rule in apart_rules_of(pod, snapshot)] for pods in classes]
     rules = tuple(sorted({rule for found in carried for rule in found}, key=repr))
     place = {rule: i for i, rule in enumerate(rules)}
     return ApartRules(
         rules,
         tuple(tuple(sorted({place[rule] for rule in found})) for found in carried),
         tuple(
-            tuple(i for i, rule in enumerate(rules) if pod is not None and rule.matcher.selects(pod)) for pod in pods
+            tuple(i for i, rule in enumerate(rules) if any(rule.matcher.selects(pod) for pod in pods))
+            for pods in classes
         ),
     )
 
@@ -104,7 +105,7 @@ class Breach:
 
 def unmet_near(
     near: Sequence[Sequence[NearUse]],
-    counted_by: Sequence[Sequence[int]],
+    counted_by: Sequence[Mapping[int, int]],
     existing: Sequence[Mapping[str, int]],
     spots: Iterable[Spot],
 ) -> Iterator[Breach]:
@@ -112,7 +113,7 @@ def unmet_near(
 
     Args:
         near: per class, its required terms.
-        counted_by: per class, the groups that count its pods.
+        counted_by: per class, the groups that count its pods, with how many of one unit.
         existing: per group, value → bound pods.
     """
     keys = sorted({use.key for uses in near for use in uses})

@@ -5,6 +5,15 @@ from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.topology import Topology
 
 
+def bundle_reasons(bundle: PodClass) -> list[Reason]:
+    """That pods have to share a node, and why they cannot."""
+    if bundle.refusal is not None:
+        return [bundle.refusal]
+    number = sum(part.count for part in bundle.parts)
+    message = f"{number} pods must share a node by their affinity over kubernetes.io/hostname, and none holds them all"
+    return [Reason("", "CoLocationUnsatisfiable", message)]
+
+
 def affinity_reasons(topology: Topology, members: PodClass) -> list[Reason]:
     """What the class asked of the pods around it, and where such pods are."""
     reasons = []
@@ -15,6 +24,10 @@ def affinity_reasons(topology: Topology, members: PodClass) -> list[Reason]:
         if use.group in topology.unsettled:
             hint = "; a matching pod is on a node of which this label is not known yet"
         message = f"it must be near pods by {use.key}, and no domain has them and room (running there: {there}{hint})"
+        reasons.append(Reason("", "AffinityUnsatisfiable", message))
+    if members.held:
+        hosts = ", ".join(members.held[:5])
+        message = f"it must share a node with pods that run on {hosts}, and there is no room for it"
         reasons.append(Reason("", "AffinityUnsatisfiable", message))
     forbidden = topology.forbidden[members.index]
     rules = topology.apart.rules

@@ -7,20 +7,29 @@ and image alone are one class. Classes are sorted, largest first, by a key that 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sawhorse_model.labels import HOSTNAME, normalize
+from sawhorse_model.labels import normalize
 from sawhorse_model.pod import NodeSelectorTerm, Pod, PodSpec
 from sawhorse_model.requirements import Operator, Requirement, Requirements, RequirementSpec
 from sawhorse_model.resources import CPU, MEMORY
-from sawhorse_scheduling.matching import Matcher, spread_selector, term_matcher
+from sawhorse_scheduling.matching import AllOf, Matcher, spread_selector, term_matcher
 from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.snapshot import PodGroup, Snapshot
 
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So many pods of a class in each unit of a bundle."""
+
+    members: int
+    count: int
+    pod: Pod
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PodClass:
-    """Equal pods.
+    """Equal pods, or equal bundles of pods that must share a node (`parts`; `pod` then stands for a whole unit).
 
     `levels` are what they want of a node, most wishes first; the last level is what they require. Each level is a
     choice (OR) of requirements. `refusal` is set when the class cannot be placed whatever there is.
@@ -33,7 +42,23 @@ class PodClass:
     levels: tuple[tuple[Requirements, ...], ...]
     exotic: bool
     refusal: Reason | None = None
-    unit: int = 1  # pods that go together as one: `count` is in units, requests are of a unit
+    parts: tuple[Part, ...] = ()  # of a bundle
+    bundled: tuple[int, ...] = ()  # bundles that hold the class's pods: it is not planned by itself
+    held: tuple[str, ...] = ()  # hostnames of the only nodes that it may be on
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it is placed by itself: not refused, and not as part of a bundle."""
+        return self.refusal is None and not self.bundled
+
+    @property
+    def members(self) -> tuple[Part, ...]:
+        """What one unit is made of."""
+        return self.parts or (Part(self.index, 1, self.pod),)
+
+    def selected(self, matcher: Matcher | AllOf) -> int:
+        """How many pods of one unit a matcher means."""
+        return sum(part.count for part in self.members if matcher.selects(part.pod))
 
     @property
     def required(self) -> tuple[Requirements, ...]:
@@ -85,14 +110,15 @@ def _levels(spec: PodSpec, *, ignore_preferences: bool) -> tuple[tuple[Requireme
     levels: list[tuple[Requirements, ...]] = []
     for expressions in asked:
         wish = term_requirements({}, expressions)
-        choices = () if wish is None else tuple(_together(choice, wish) for choice in strict)
+        choices = () if wish is None else tuple(together(choice, wish) for choice in strict)
         kept = tuple(choice for choice in choices if choice is not None)
         if kept and kept not in levels:
             levels.append(kept)
     return (*levels, strict)
 
 
-def _together(left: Requirements, right: Requirements) -> Requirements | None:
+def together(left: Requirements, right: Requirements) -> Requirements | None:
+    """Both, or None where they exclude each other."""
     both = left.intersection(right)
     for key in left.keys() & right.keys():
         positive = left[key].operator not in _NEGATIVE or right[key].operator not in _NEGATIVE
@@ -110,13 +136,6 @@ def _refusal(spec: PodSpec) -> Reason | None:
         return Reason("", "ResourceClaimsNotSupported", "it uses resource claims (DRA), which are not planned yet")
     if any(term.match_fields for term in spec.required_terms):
         return Reason("", "MatchFieldsNotSupported", "its node affinity uses matchFields, which are not planned")
-    needed = [t for t in spec.affinity if not t.weight and normalize(t.topology_key) == HOSTNAME]
-    if needed:
-        return Reason(
-            "",
-            "PodAffinityNotSupported",
-            "it requires pods on its own node (affinity by kubernetes.io/hostname), which is not planned yet",
-        )
     if not required_terms(spec):
         return Reason("", "RequirementsConflict", "its own node selector and node affinity exclude each other")
     return None

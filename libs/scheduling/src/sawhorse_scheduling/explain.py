@@ -11,7 +11,7 @@ from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.resources import format_resource
 from sawhorse_model.taints import untolerated
-from sawhorse_scheduling.affinity_reasons import affinity_reasons
+from sawhorse_scheduling.affinity_reasons import affinity_reasons, bundle_reasons
 from sawhorse_scheduling.arrays import BoolArray, any_along, times
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
@@ -29,6 +29,14 @@ def explain(problem: Problem, attempter: Attempter, attempt: Attempt, members: P
     if members.refusal is not None:
         return (members.refusal,)
     reasons = []
+    if members.bundled:
+        members = next(
+            (b for b in map(problem.classes.__getitem__, members.bundled) if attempt.placed.get(b.index, 0) < b.count),
+            problem.classes[members.bundled[0]],
+        )
+        reasons += bundle_reasons(members)
+        if members.refusal is not None:
+            return tuple(reasons)
     if attempt.placed.get(members.index, 0) < members.count:
         reasons += _spread_reasons(problem, attempter, attempt, members)
         reasons += affinity_reasons(problem.topology, members)

@@ -59,7 +59,7 @@ def anti_rules(pod: Pod, snapshot: Snapshot) -> list[HostRule]:
 
 def build_host_rules(snapshot: Snapshot, classes: Sequence[PodClass]) -> HostRules:
     """Collect the rules of classes that can be placed, and of bound pods that keep others off."""
-    owned = [pod_rules(c.pod, snapshot) if c.refusal is None else [] for c in classes]
+    owned = [[r for part in c.members for r in pod_rules(part.pod, snapshot)] if c.is_planned else [] for c in classes]
     found = {rule for rules in owned for rule in rules}
     for node in snapshot.nodes:
         for pod in node.pods:
@@ -73,7 +73,7 @@ def build_host_rules(snapshot: Snapshot, classes: Sequence[PodClass]) -> HostRul
         for rule in carried:
             owns[c.index, index[rule]] = True
         for i, rule in enumerate(rules):
-            matches[c.index, i] = rule.matcher.selects(c.pod)
+            matches[c.index, i] = c.selected(rule.matcher) > 0
     return HostRules(rules, np.array([r.limit for r in rules], dtype=np.int64), owns, matches)
 
 

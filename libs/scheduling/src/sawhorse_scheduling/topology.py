@@ -6,8 +6,9 @@ the final state: in every domain where a class is placed, matching pods − the 
 kube-scheduler checks at the last pod, so the plan binds in any order that fills evenly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sawhorse_model.labels import normalize
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
@@ -60,7 +61,7 @@ class Topology:
 
     groups: tuple[SpreadGroup, ...]
     uses: tuple[tuple[SpreadUse, ...], ...]  # per class
-    counted_by: tuple[tuple[int, ...], ...]  # per class: groups that count its pods
+    counted_by: tuple[Mapping[int, int], ...]  # per class: groups that count its pods, with how many of one unit
     hard_groups: frozenset[int]
     forbidden: tuple[Requirements, ...]  # per class: domains where anti-affinity with bound pods keeps it away
     existing_counts: tuple[dict[str, int], ...]  # per group, value → matching bound pods; all values of its nodes
@@ -120,31 +121,40 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
     order: dict[SpreadGroup, int] = {}
     uses, near, wishes = [], [], []
     for c in classes:
-        planned = c.refusal is None
-        uses.append(_uses(c, snapshot, order) if planned else ())
-        near.append(_near(c.pod, snapshot, order) if planned else ())
-        wishes.append(_wishes(c.pod, snapshot, order) if planned else ())
+        pods = [part.pod for part in c.members] if c.is_planned else []
+        uses.append(_distinct(use for pod in pods for use in _uses(pod, snapshot, order)))
+        near.append(_distinct(use for pod in pods for use in _near(pod, c, snapshot, order)))
+        wishes.append(_distinct(wish for pod in pods for wish in _wishes(pod, snapshot, order)))
     groups = tuple(order)
-    counted = tuple(
-        tuple(i for i, g in enumerate(groups) if g.matcher.selects(c.pod) and _may_count(g, c)) for c in classes
+    weights = tuple(
+        {i: n for i, g in enumerate(groups) if (n := c.selected(g.matcher)) and _may_count(g, c)}
+        if c.is_planned
+        else {}
+        for c in classes
     )
     hard = frozenset(use.group for found in uses for use in found if use.hard)
     return Topology(
         groups=groups,
         uses=tuple(uses),
-        counted_by=counted,
+        counted_by=weights,
         hard_groups=hard,
         forbidden=_forbidden(snapshot, classes, table),
         existing_counts=tuple(_existing_counts(g, table) for g in groups),
         near=tuple(near),
         wishes=tuple(wishes),
-        apart=collect_apart([c.pod if c.refusal is None else None for c in classes], snapshot),
+        apart=collect_apart([[p.pod for p in c.members] if c.is_planned else [] for c in classes], snapshot),
         unsettled=frozenset(i for i, g in enumerate(groups) if _is_unsettled(g, table)),
     )
 
 
-def _uses(members: PodClass, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[SpreadUse, ...]:
-    pod = members.pod
+_Use = TypeVar("_Use", SpreadUse, NearUse, Wish)
+
+
+def _distinct(found: Iterable[_Use]) -> tuple[_Use, ...]:
+    return tuple(dict.fromkeys(found))
+
+
+def _uses(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[SpreadUse, ...]:
     wide = [s for s in pod.spec.spread if not is_hostname(s.topology_key)]
     keys = tuple(sorted({normalize(s.topology_key) for s in wide if s.when_unsatisfiable == DO_NOT_SCHEDULE}))
     result = []
@@ -164,10 +174,10 @@ def _uses(members: PodClass, snapshot: Snapshot, order: dict[SpreadGroup, int]) 
     return tuple(result)
 
 
-def _near(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[NearUse, ...]:
+def _near(pod: Pod, members: PodClass, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[NearUse, ...]:
     matcher = near_matcher(pod, snapshot)
     keys = sorted({normalize(t.topology_key) for t in pod.spec.affinity if not t.weight and is_wide(t)})
-    own = matcher.selects(pod)
+    own = members.selected(matcher) > 0
     groups = [SpreadGroup(key, matcher, (), None, None) for key in keys]
     return tuple(NearUse(order.setdefault(g, len(order)), g.key, own) for g in groups)
 
@@ -220,9 +230,9 @@ def _forbidden(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTable
     for c in classes:
         away: dict[str, set[str]] = {}
         for (matcher, key), values in rules.items():
-            if matcher.selects(c.pod):
+            if c.selected(matcher):
                 away.setdefault(key, set()).update(values)
-        for rule in apart_rules_of(c.pod, snapshot):
+        for rule in {r for part in c.members for r in apart_rules_of(part.pod, snapshot)}:
             for node, known in zip(table.nodes, table.labels, strict=True):
                 values = _values(known, rule.key)
                 if values and any(rule.matcher.selects(p) for p in node.pods):
@@ -272,7 +282,7 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
     """
     uses, row = topology.uses[members.index], members.index
     counted = topology.counted_by[row]
-    hard = [(u, topology.groups[u.group].key, u.group in counted) for u in uses if u.hard]
+    hard = [(u, topology.groups[u.group].key, counted.get(u.group, 0)) for u in uses if u.hard]
     domains = {u.group: _domains(topology, u, combos) for u, _, _ in hard}
     own = {u.group for u, _, _ in hard}
     watched = [u.group for u in uses if not u.hard]
@@ -287,10 +297,7 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
             room = combo.room - combo.dealt
             if room <= 0 and not combo.new:
                 continue
-            if not all(
-                _allowed(tally, domains[u.group], u, combo.values[key], members.unit if counts else 0)
-                for u, key, counts in hard
-            ):
+            if not all(_allowed(tally, domains[u.group], u, combo.values[key], added) for u, key, added in hard):
                 continue
             if tied and not (_is_near(topology, tally, near, combo) and _is_apart(topology, tally, row, combo)):
                 continue
@@ -311,7 +318,7 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
             number = min(left, room) if room > 0 else left
         else:
             number = 1
-        _put(topology, tally, row, chosen, number, members.unit)
+        _put(topology, tally, row, chosen, number)
         recent[best[1]] += number
         left, steps = left - number, steps + 1
         if steps == 2 * len(combos):
@@ -320,7 +327,7 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
             bulk = left // len(combos) - 2
             if regular and bulk > 0 and all(r == 2 for r in recent):
                 for combo in combos:
-                    _put(topology, tally, row, combo, bulk, members.unit)
+                    _put(topology, tally, row, combo, bulk)
                 left -= bulk * len(combos)
             recent, steps = [0] * len(combos), 0
     return 0
@@ -355,17 +362,17 @@ def _regular(combos: Sequence[Combo]) -> bool:
     return True
 
 
-def _put(topology: Topology, tally: Tally, row: int, combo: Combo, count: int, unit: int) -> None:
+def _put(topology: Topology, tally: Tally, row: int, combo: Combo, count: int) -> None:
     combo.dealt += count
-    for group in topology.counted_by[row]:
+    for group, weight in topology.counted_by[row].items():
         value = combo.values.get(topology.groups[group].key)
         if value is not None:
-            tally.counts[group][value] = tally.counts[group].get(value, 0) + count * unit
+            tally.counts[group][value] = tally.counts[group].get(value, 0) + count * weight
     for found, side in ((topology.apart.owned[row], tally.owners), (topology.apart.meant[row], tally.meant)):
         for rule in found:
             value = combo.values.get(topology.apart.rules[rule].key)
             if value is not None:
-                side[rule, value] = side.get((rule, value), 0) + count * unit
+                side[rule, value] = side.get((rule, value), 0) + count
 
 
 def _count(tally: Tally, topology: Topology, group: int, combo: Combo) -> int:
