@@ -54,6 +54,7 @@ _PARALLEL = 32  # evictions in flight over all nodes of one drainer
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=10)
 _FORGET = timedelta(minutes=10)
+_LONGEST_DRAIN = timedelta(days=1)
 _TRIES = 4
 
 
@@ -95,6 +96,7 @@ class Drainer:
         self._on_outcome = on_outcome
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._refused: dict[str, _Refusal] = {}  # by pod uid
+        self._began: dict[str, datetime] = {}  # by claim uid: our first look
 
     async def step(
         self,
@@ -125,6 +127,9 @@ class Drainer:
             rules = replace(rules, minimum=timedelta(0))
         else:
             claim, since = await self._begin(claim)
+            if since is not None:
+                # Written by whoever began, by its clock: one that is ahead of ours must not hold the drain up.
+                since = min(since, self._began.setdefault(claim.meta.uid, now))
         blocked = {uid: refusal.again for uid, refusal in self._refused.items()}
         step = DrainPlanner(rules).decide(now, pods, deadline, since=since, blocked=blocked)
         async with asyncio.TaskGroup() as group:
@@ -279,6 +284,8 @@ class Drainer:
     def _forget(self, now: datetime) -> None:
         for uid in [uid for uid, refusal in self._refused.items() if refusal.again + _FORGET < now]:
             del self._refused[uid]
+        for uid in [uid for uid, began in self._began.items() if began + _LONGEST_DRAIN < now]:
+            del self._began[uid]
 
     def _failed(self, pod: Pod, err: Exception) -> None:
         self._count(Outcome.FAILED, pod)

@@ -5,6 +5,7 @@ nothing had happened, and no machine may have been launched twice.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -116,6 +117,15 @@ class Town:
     def made(self) -> tuple[int, int]:
         """NodeClaims and machines that there ever were."""
         return len(set(self.world.kube.called("create", "NodeClaim"))), len(self.world.cloud.instances)
+
+    def machines_per_claim(self) -> int:
+        """The most machines that are alive for one claim, told by their token."""
+        claims, machines = Counter[str](), Counter[str]()
+        for claim in self.world.claims():
+            claims[claim.launch_token] += 1
+        for instance in self.world.cloud.alive():
+            machines[instance.token] += 1
+        return max((-(-count // max(1, claims[token])) for token, count in machines.items()), default=0)
 
     # What happens in it
 

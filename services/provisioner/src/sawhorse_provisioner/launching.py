@@ -294,20 +294,24 @@ class Launcher:
         uids = {name: uid for uid, name in fleet.claims.items()}
 
         async def write(name: str) -> None:
-            await self._write_launched(name, uids.get(name, ""), fleet.answers[name])
+            await self._write_launched(fleet.token, name, uids.get(name, ""), fleet.answers[name])
             del fleet.answers[name]
 
         with self._steps.at(Step.LAUNCHED):
             await each(list(fleet.answers), write)
 
-    async def _write_launched(self, name: str, uid: str, launched: Launched) -> None:
+    async def _write_launched(self, token: str, name: str, uid: str, launched: Launched) -> None:
         instance = launched.instance
+
+        def is_its_machine(claim: NodeClaim) -> bool:
+            # Another leader may have launched it anew while we waited for the answer.
+            return claim.launch_token == token and claim.provider_id in ("", instance.provider_id)
+
         try:
-            claim: NodeClaim = await self._writer.kube.get(NODECLAIM, name)
-            if claim.meta.uid != uid:
-                raise NotFoundError(f"NodeClaim {name!r} was made anew")
-            labels = {k: v for k, v in launched.labels.items() if k not in claim.meta.labels}
-            claim = await self._writer.annotate(NODECLAIM, claim, dict(launched.annotations), labels=labels)
+            claim = await self._label_launched(name, uid, launched, is_its_machine)
+            if claim is None:
+                log.warning("claim has another launch by now, instance left to the collector", instance_id=instance.id)
+                return
             await self._writer.judge(
                 NODECLAIM,
                 claim,
@@ -318,6 +322,7 @@ class Launcher:
                     "capacity": format_resources(launched.capacity),
                     "allocatable": format_resources(launched.allocatable),
                 },
+                still=is_its_machine,
             )
         except NotFoundError:
             # Deleted for good meanwhile: nobody else knows the machine.
@@ -325,6 +330,26 @@ class Launcher:
             await self._cloud.terminate([instance.id])
             return
         await index_put(self._index, instance.id, name)
+
+    async def _label_launched(
+        self, name: str, uid: str, launched: Launched, is_its_machine: Callable[[NodeClaim], bool]
+    ) -> NodeClaim | None:
+        """Labels and annotations of the machine onto its claim; None when the claim is not for it any more."""
+        while True:  # as long as others write it; a look has its bound
+            claim: NodeClaim = await self._writer.kube.get(NODECLAIM, name)
+            if claim.meta.uid != uid:
+                raise NotFoundError(f"NodeClaim {name!r} was made anew")
+            if not is_its_machine(claim):
+                return None
+            labels = {k: v for k, v in launched.labels.items() if k not in claim.meta.labels}
+            annotations = dict(launched.annotations)
+            try:
+                written: NodeClaim = await self._writer.annotate(
+                    NODECLAIM, claim, annotations, labels=labels, locked=True
+                )
+            except ConflictError:
+                continue
+            return written
 
     def _finish(self, fleet: _Fleet) -> float | None:
         """All answers are written; claims that got no machine take part in a new fleet."""

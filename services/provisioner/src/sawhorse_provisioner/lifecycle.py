@@ -91,10 +91,13 @@ class Lifecycle:
         self._initialized = initialized
         self._hook = hook
         self._steps = steps
+        self._watched: dict[str, tuple[str, str, float]] = {}  # claim → uid, what it waits for, monotonic time
 
     async def look(self, name: str) -> float | None:
         """The next thing for one claim; returns seconds until the next look, or None for "at the next change"."""
         claim = self._state.claim(name)
+        if claim is None or claim.meta.is_deleting or claim.is_registered:
+            self._watched.pop(name, None)
         if claim is None:
             return None
         try:
@@ -209,8 +212,19 @@ class Lifecycle:
             if condition is not None and condition.status == "True":
                 continue
             since = condition.last_transition if condition is not None else claim.meta.created
-            return self._limit(claim, kind) - (self._clock.now() - (since or self._now_or(claim)))
+            limit = self._limit(claim, kind)
+            left = limit - (self._clock.now() - (since or self._now_or(claim)))
+            # Those times are of other clocks. One that is minutes off must not end what has only just begun.
+            return max(left, limit / 2 - self._watched_for(claim, kind))
         return None
+
+    def _watched_for(self, claim: NodeClaim, kind: str) -> timedelta:
+        """How long this term has seen the claim wait for it."""
+        now = self._clock.monotonic()
+        uid, waited, since = self._watched.get(claim.meta.name, ("", "", now))
+        if (uid, waited) != (claim.meta.uid, kind):
+            self._watched[claim.meta.name], since = (claim.meta.uid, kind, now), now
+        return timedelta(seconds=now - since)
 
     def _limit(self, claim: NodeClaim, kind: str) -> timedelta:
         """How long the claim may take: what its pool says, or the service's own."""

@@ -19,6 +19,7 @@ from sawhorse_proto.catalog.v1 import catalog_pb2_grpc
 from sawhorse_proto.provisioner.v1 import provisioner_pb2_grpc
 from sawhorse_provisioner.catalog_client import CatalogClient
 from sawhorse_provisioner.cluster_state import ClusterState
+from sawhorse_provisioner.fence import CLOUD_WRITES, KUBE_WRITES, fenced
 from sawhorse_provisioner.grpc_api import NAME, ProvisionerApi
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.planning import Planner
@@ -131,9 +132,17 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
         )
         solver = await enter(process_solver(settings.solve_timeout))
         planner = Planner(state=state, catalog=catalog, solver=solver, options=solve_options(settings), clock=clock)
+        election = LeaderElector(
+            kube,
+            settings.leader_election_name,
+            settings.leader_election_namespace,
+            f"{socket.gethostname()}-{os.getpid()}",
+            settings.leader_election_lease_duration,
+            clock=clock,
+        )
         around = Surroundings(
-            kube=kube,
-            cloud=cloud,
+            kube=fenced(kube, KUBE_WRITES, lambda: election.is_leading),
+            cloud=fenced(cloud, CLOUD_WRITES, lambda: election.is_leading),
             catalog=catalog,
             state=state,
             planner=planner,
@@ -176,14 +185,6 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
                     metrics=metrics,
                 )
             )
-        election = LeaderElector(
-            kube,
-            settings.leader_election_name,
-            settings.leader_election_namespace,
-            f"{socket.gethostname()}-{os.getpid()}",
-            settings.leader_election_lease_duration,
-            clock=clock,
-        )
         stack.callback(readiness.close)
         await supervise(
             {

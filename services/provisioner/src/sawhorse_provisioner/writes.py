@@ -1,7 +1,7 @@
 """Writes that every controller here shares: locked, repeated on conflict, visible at once."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -55,9 +55,12 @@ class Writer:
         *,
         dependents: Sequence[str] = DEPENDENTS,
         extra_status: Mapping[str, Any] | None = None,
+        still: Callable[[C], bool] | None = None,
     ) -> C:
         """Set conditions, recompute Ready, and set other status fields in the same patch. Nothing changed, no write.
 
+        Args:
+            still: whether an object that others wrote meanwhile is to be written all the same; None: it is.
         Raises:
             NotFoundError: it is gone.
             ConflictError: others wrote it again and again.
@@ -71,6 +74,8 @@ class Writer:
                     raise
                 await asyncio.sleep(_PAUSE)
                 obj = await self.kube.get(kind, obj.meta.name)
+                if still is not None and not still(obj):
+                    raise
             else:
                 if written is not obj:
                     self._state.note(kind, written)
