@@ -4,21 +4,25 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
+from msgspec import structs
 
+from sawhorse_catalog.account import AccountFacts, PlacementGroup, Reservation
 from sawhorse_catalog.aws import ResolveSettings, resolve
+from sawhorse_catalog.measured import kubelet_hash
 from sawhorse_catalog.snapshot import make_snapshot
 from sawhorse_catalog.wire import instance_type_from_message
 from sawhorse_model.instances import InstanceType
-from sawhorse_pricing.grpc_api import SERVICE_NAME, CatalogApi
+from sawhorse_pricing.grpc_api import SERVICE_NAME, WATCH_DEADLINES, CatalogApi, add_catalog_service
 from sawhorse_pricing.instruments import Instruments
 from sawhorse_pricing.refresh import Follower
 from sawhorse_pricing.serving import MOST_CLASSES, Catalogue
 from sawhorse_proto.catalog.v1 import catalog_pb2 as pb
-from sawhorse_proto.catalog.v1.catalog_pb2_grpc import CatalogServiceStub, add_CatalogServiceServicer_to_server
+from sawhorse_proto.catalog.v1.catalog_pb2_grpc import CatalogServiceStub
 from sawhorse_runtime.errors import InvalidRequestError, RemoteError, UnavailableError
 from sawhorse_runtime.health import Readiness
 from sawhorse_runtime.metrics import Metrics
@@ -35,6 +39,7 @@ class Service:
     shared: FakeSharedCatalog
     stub: Any
     metrics: Metrics
+    api: CatalogApi
 
     def load(self, *, types: int = 8, fetched_at: float = 1000.0) -> None:
         self.catalogue.take(
@@ -64,12 +69,12 @@ async def service() -> AsyncIterator[Service]:
     catalogue = Catalogue(settings=ResolveSettings(require_subnets=True), instruments=instruments)
     follower = Follower(shared, catalogue, report=lambda ready, why: None)
     api = CatalogApi(catalogue=catalogue, shared=shared, follower=follower, instruments=instruments)
-    servicers = {SERVICE_NAME: lambda server: add_CatalogServiceServicer_to_server(api, server)}
+    servicers = {SERVICE_NAME: partial(add_catalog_service, api)}
     async with (
-        grpc_server("127.0.0.1:0", servicers=servicers, readiness=Readiness()) as port,
+        grpc_server("127.0.0.1:0", servicers=servicers, readiness=Readiness(), deadlines=WATCH_DEADLINES) as port,
         channel(f"127.0.0.1:{port}") as connected,
     ):
-        made = Service(catalogue, shared, CatalogServiceStub(connected), metrics)
+        made = Service(catalogue, shared, CatalogServiceStub(connected), metrics, api)
         made.load()
         yield made
 
@@ -138,6 +143,162 @@ async def test_filters_keep_the_types_and_offerings_that_are_asked_for(service: 
     found = types_of(answer)
     assert [t.name for t in found] == ["m6i.xlarge", "r6i.xlarge"]
     assert all({(o.zone, o.capacity_type.value) for o in t.offerings} == {("us-west-2c", "spot")} for t in found)
+
+
+async def test_a_price_limit_keeps_only_available_offerings_below_it(service: Service) -> None:
+    await service.report(("spot", "m7g.large", "us-west-2a"))
+    request = pb.ListInstanceTypesRequest(
+        max_price=0.04,
+        requirements=[wish("kubernetes.io/arch", "In", "arm64"), wish("karpenter.sh/capacity-type", "In", "spot")],
+    )
+
+    answer = await call(service.stub.ListInstanceTypes, request)
+
+    (found,) = types_of(answer)
+    assert found.name == "m7g.large"
+    assert {(o.zone, o.price) for o in found.offerings} == {("us-west-2b", 0.035), ("us-west-2c", 0.035)}
+
+
+async def test_pages_together_hold_every_type_once_in_order(service: Service) -> None:
+    names: list[str] = []
+    token = ""
+    for _ in range(4):
+        page = await call(service.stub.ListInstanceTypes, pb.ListInstanceTypesRequest(page_size=3, page_token=token))
+        names += [m.name for m in page.instance_types]
+        token = page.next_page_token
+        if not token:
+            break
+
+    assert names == sorted(t.name for t in common_fixture())
+
+
+async def test_a_page_goes_on_behind_its_token_after_a_refresh_too(service: Service) -> None:
+    first = await call(service.stub.ListInstanceTypes, pb.ListInstanceTypesRequest(page_size=2))
+    service.load(types=7)
+
+    second = await call(
+        service.stub.ListInstanceTypes, pb.ListInstanceTypesRequest(page_size=9, page_token=first.next_page_token)
+    )
+
+    assert all(m.name > first.instance_types[-1].name for m in second.instance_types)
+    assert second.next_page_token == ""
+
+
+@pytest.mark.parametrize("field", [{"max_price": -1.0}, {"max_price": float("nan")}, {"page_size": -1}])
+async def test_a_limit_that_makes_no_sense_is_refused_by_its_field(service: Service, field: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match=next(iter(field))):
+        await call(service.stub.ListInstanceTypes, pb.ListInstanceTypesRequest(**field))
+
+
+async def test_a_watch_says_what_is_now_and_each_change(service: Service) -> None:
+    stream = service.stub.Watch(pb.WatchRequest(), timeout=20)
+
+    first = await stream.read()
+    await service.report(("spot", "m6i.large", "us-west-2a"))
+    second = await stream.read()
+    service.load(types=7)
+    third = await stream.read()
+    stream.cancel()
+
+    assert len({first.version, second.version, third.version}) == 3
+    assert (first.instance_types, third.instance_types) == (8, 7)
+    assert third.version == service.catalogue.version
+
+
+async def test_a_watch_with_the_current_version_is_silent_until_a_change(service: Service) -> None:
+    stream = service.stub.Watch(pb.WatchRequest(known_version=service.catalogue.version), timeout=20)
+
+    read = asyncio.create_task(stream.read(), name="read")  # awaited below
+    await call(service.stub.ListInstanceTypes, pb.ListInstanceTypesRequest(known_version=service.catalogue.version))
+    silent = not read.done()
+    service.load(types=6)
+    found = await read
+    stream.cancel()
+
+    assert silent
+    assert found.instance_types == 6
+
+
+async def test_watches_end_when_the_service_closes(service: Service) -> None:
+    stream = service.stub.Watch(pb.WatchRequest(), timeout=20)
+    await stream.read()
+
+    service.api.close()
+    end = await stream.read()
+
+    assert end is grpc.aio.EOF
+    assert await stream.code() == grpc.StatusCode.OK
+
+
+async def test_why_a_type_is_not_offered_has_an_answer(service: Service) -> None:
+    answer = await service.resolve(a_node_class("us-west-2a", cpuOptions={"nestedVirtualization": "enabled"}))
+
+    assert "m8i.large" not in answer.excluded
+    assert answer.excluded["m6i.large"] == (
+        "spec.cpuOptions.nestedVirtualization is enabled, its processor does not support it"
+    )
+
+
+def with_reservation(*zones: str) -> dict[str, Any]:
+    node_class = a_node_class(*zones)
+    node_class["status"]["capacityReservations"] = [
+        {"id": "cr-1", "instanceType": "m6i.large", "availabilityZone": "us-west-2a", "ownerID": "123456789012"}
+    ]
+    return node_class
+
+
+def reserved_of(answer: Any) -> list[tuple[bool, int]]:
+    """Whether reserved offerings are available, and their count."""
+    found = [o for t in types_of(answer) for o in t.offerings if o.reservation_id == "cr-1"]
+    return [(o.available, o.reservation_count) for o in found]
+
+
+async def test_free_places_of_a_reservation_are_offered_and_gone_ones_are_not(service: Service) -> None:
+    node_class = with_reservation("us-west-2a")
+    unknown = await service.resolve(node_class)
+    held = Reservation(id="cr-1", instance_type="m6i.large", zone="us-west-2a", free=3)
+
+    service.catalogue.set_account(AccountFacts((held,)))
+    offered = await service.resolve(node_class, unknown.info.version)
+    service.catalogue.set_account(AccountFacts((structs.replace(held, free=0),)))
+    full = await service.resolve(node_class, offered.info.version)
+
+    assert [reserved_of(a) for a in (unknown, offered, full)] == [[(False, 0)], [(True, 3)], [(False, 0)]]
+    price = next(o.price for t in types_of(offered) for o in t.offerings if o.reservation_id)
+    assert 0 < price < 1e-6
+
+
+async def test_a_class_with_a_placement_group_is_sold_its_partitions_once_the_group_is_known(service: Service) -> None:
+    node_class = a_node_class("us-west-2a", placementGroupSelector={"name": "apart"})
+    before = await service.resolve(node_class)
+
+    group = PlacementGroup(id="pg-1", name="apart", strategy="partition", partitions=3)
+    service.catalogue.set_account(AccountFacts((), (group,)))
+    after = await service.resolve(node_class, before.info.version)
+
+    labels = {r.key: list(r.values) for r in after.instance_types[0].requirements}
+    assert all(t.cheapest() is None for t in types_of(before))
+    assert any(t.cheapest() for t in types_of(after))
+    assert labels["karpenter.k8s.aws/placement-group-id"] == ["pg-1"]
+    assert sorted(labels["karpenter.k8s.aws/placement-group-partition"]) == ["1", "2", "3"]
+
+
+async def test_z02_measured_memory_counts_under_its_image_and_kubelet_settings_only(service: Service) -> None:
+    node_class = a_node_class("us-west-2a", kubelet={"maxPods": 20})
+    node_class["status"]["amis"] = [{"id": "ami-1", "requirements": []}]
+    other = {**node_class, "spec": {**node_class["spec"], "kubelet": {"maxPods": 21}}}
+    before = await service.resolve(node_class)
+    size = 8_000_000_000
+    settings = kubelet_hash(node_class["spec"])
+
+    service.catalogue.set_measured({("m6i.large", "ami-1", settings): size, ("r6i.xlarge", "ami-9", settings): size})
+    after = await service.resolve(node_class, before.info.version)
+
+    memory = {t.name: t.capacity["memory"] for t in types_of(after)}
+    estimate = {t.name: t.capacity["memory"] for t in types_of(before)}
+    assert list(after.measured) == ["m6i.large"]
+    assert memory == {**estimate, "m6i.large": size}
+    assert list((await service.resolve(other)).measured) == []
 
 
 async def test_a_filter_on_an_unknown_label_finds_nothing(service: Service) -> None:

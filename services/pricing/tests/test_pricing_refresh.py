@@ -218,7 +218,41 @@ async def test_a_fetch_that_lost_half_is_believed_only_at_the_second_look() -> N
     await replica.refresher.look()
 
     assert kept == 8
-    assert len(replica.snapshot.facts) == 2
+    assert sum(not f.retired for f in replica.snapshot.facts) == 2
+
+
+async def test_p11_a_type_that_ec2_lists_no_more_keeps_size_and_last_price_and_is_not_launched() -> None:
+    replica = Replica(FakeSharedCatalog())
+    await replica.refresher.look()
+    gone = next(f for f in common_facts() if f.name == "g5.xlarge")
+    before = (await replica.catalogue.resolve(None, "")).types
+    replica.source.facts = [f for f in common_facts() if f != gone]
+    replica.source.on_demand = {k: v for k, v in replica.source.on_demand.items() if k != gone.name}
+    replica.clock.offset += 13 * HOUR
+
+    await replica.refresher.look()
+
+    resolved = await replica.catalogue.resolve(None, "")
+    (was,) = (t for t in before if t.name == gone.name)
+    (now,) = (t for t in resolved.types if t.name == gone.name)
+    assert (now.capacity, now.allocatable) == (was.capacity, was.allocatable)
+    assert {o.price for o in now.offerings} == {o.price for o in was.offerings}
+    assert not any(o.available for o in now.offerings)
+    assert resolved.excluded[gone.name] == "EC2 no longer lists it"
+
+
+async def test_a_type_that_comes_back_is_launched_again() -> None:
+    replica = Replica(FakeSharedCatalog())
+    await replica.refresher.look()
+    replica.source.facts = common_facts()[1:]
+    replica.clock.offset += 13 * HOUR
+    await replica.refresher.look()
+    replica.source.facts = common_facts()
+    replica.clock.offset += 14 * HOUR
+
+    await replica.refresher.look()
+
+    assert not any(f.retired for f in replica.snapshot.facts)
 
 
 async def test_a_second_look_that_finds_everything_again_keeps_everything() -> None:

@@ -5,6 +5,7 @@ Time is the running loop's, so virtual time works.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -89,6 +90,7 @@ class FakeSharedCatalog:
     woken: list[str] = field(default_factory=list)
     marked: list[Any] = field(default_factory=list)
     account_blob: bytes = b""
+    turns: dict[str, float] = field(default_factory=dict)  # when the next is due
     measured: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -122,6 +124,15 @@ class FakeSharedCatalog:
         """Publish the account's facts."""
         self._check()
         self.account_blob = blob
+
+    async def take_turn(self, what: str, every: timedelta) -> bool:
+        """Whether it is the caller's turn."""
+        self._check()
+        now = asyncio.get_running_loop().time()
+        if now < self.turns.get(what, -math.inf):
+            return False
+        self.turns[what] = now + every.total_seconds()
+        return True
 
     async def measured_memory(self) -> dict[tuple[str, str, str], int]:
         """Measurements by (type, image, kubelet hash)."""

@@ -14,7 +14,7 @@ import structlog
 
 from sawhorse_catalog.facts import InstanceFacts
 from sawhorse_catalog.prices import PriceBook, currency_of, static_prices
-from sawhorse_catalog.snapshot import CatalogSnapshot, make_snapshot
+from sawhorse_catalog.snapshot import CatalogSnapshot, make_snapshot, with_retired
 from sawhorse_cloud.cloud import CatalogSource, SpotPrice
 from sawhorse_cloud.errors import CloudError
 from sawhorse_pricing.instruments import Instruments
@@ -55,7 +55,8 @@ class Fetcher:
             spot = group.create_task(self._spot(), name="fetch-spot-prices")
         prices = _with_spot(on_demand.result(), spot.result())
         never = last.spot_fetched_at if last is not None else 0.0
-        return self._snapshot(types.result(), zones.result(), prices, now, now if spot.result() else never)
+        listed = with_retired(types.result(), last)
+        return self._snapshot(listed, zones.result(), prices, now, now if spot.result() else never)
 
     async def fetch_spot(self, last: CatalogSnapshot, now: float) -> CatalogSnapshot | None:
         """The last snapshot with fresh spot prices; None when they could not be fetched."""

@@ -2,23 +2,29 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+import math
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any, cast
 
 import grpc
 
-from sawhorse_catalog.wire import instance_type_to_message, requirements_from_messages
+from sawhorse_catalog.wire import requirements_from_messages
 from sawhorse_model.aws import KIND, NODECLASS_LABEL, EC2NodeClass, parse_ec2_node_class
 from sawhorse_model.instances import CapacityType
 from sawhorse_model.manifests import PARSERS, ManifestError
 from sawhorse_pricing.instruments import Instruments
 from sawhorse_pricing.refresh import Follower
-from sawhorse_pricing.serving import Catalogue, Resolved, filtered
+from sawhorse_pricing.serving import Catalogue, Resolved
 from sawhorse_pricing.shared import Report, Shared
 from sawhorse_proto.catalog.v1 import catalog_pb2, catalog_pb2_grpc
+from sawhorse_proto.catalog.v1.catalog_pb2_grpc import add_CatalogServiceServicer_to_server
 from sawhorse_runtime.errors import InvalidRequestError
 
 SERVICE_NAME = "sawhorse.catalog.v1.CatalogService"
+WATCH_DEADLINES: Mapping[str, timedelta | None] = {f"/{SERVICE_NAME}/Watch": None}
+_WATCH_LOOK = timedelta(seconds=30)
 MOST_REPORTS = 10_000  # a fleet asks for at most 60 types in some zones
 
 
@@ -30,24 +36,34 @@ class CatalogApi(catalog_pb2_grpc.CatalogServiceServicer):
         self._shared = shared
         self._follower = follower
         self._instruments = instruments
+        self._closed = False
 
-    async def ListInstanceTypes(
-        self, request: catalog_pb2.ListInstanceTypesRequest, context: Any
-    ) -> catalog_pb2.ListInstanceTypesResponse:
-        """See the proto."""
+    async def ListInstanceTypes(self, request: catalog_pb2.ListInstanceTypesRequest, context: Any) -> Any:
+        """See the proto. The whole list is answered as the bytes of its message."""
         try:
             wanted = requirements_from_messages(request.requirements)
         except ValueError as error:
             raise InvalidRequestError(f"requirements: {error}") from error
+        if not (math.isfinite(request.max_price) and request.max_price >= 0):
+            raise InvalidRequestError(f"max_price: {request.max_price!r} is no price; give 0 for any")
+        if request.page_size < 0:
+            raise InvalidRequestError(f"page_size: {request.page_size} is negative; give 0 for all in one answer")
         if request.known_version and request.known_version == self._catalogue.version:
             return catalog_pb2.ListInstanceTypesResponse(info=self._catalogue.info(), not_modified=True)
         # The version is read before: should it move on meanwhile, the caller asks once too often, never too rarely.
         info = self._catalogue.info()
         everything = await self._catalogue.resolve(None, "")
-        found = everything.messages
-        if wanted:
-            found = tuple(instance_type_to_message(t) for t in filtered(everything.types, wanted))
-        return catalog_pb2.ListInstanceTypesResponse(info=info, instance_types=found)
+        if not (wanted or request.max_price or request.page_size or request.page_token):
+            return catalog_pb2.ListInstanceTypesResponse(info=info).SerializeToString() + everything.body
+        question = catalog_pb2.ListInstanceTypesRequest(requirements=request.requirements, max_price=request.max_price)
+        found = everything.matching(wanted, request.max_price, question.SerializeToString(deterministic=True))
+        start = bisect_right(found, request.page_token, key=lambda message: message.name) if request.page_token else 0
+        end = start + request.page_size if request.page_size else len(found)
+        return catalog_pb2.ListInstanceTypesResponse(
+            info=info,
+            instance_types=found[start:end],
+            next_page_token=found[end - 1].name if end < len(found) else "",
+        )
 
     async def GetInstanceType(
         self, request: catalog_pb2.GetInstanceTypeRequest, context: Any
@@ -62,19 +78,39 @@ class CatalogApi(catalog_pb2_grpc.CatalogServiceServicer):
             )
         return catalog_pb2.GetInstanceTypeResponse(info=info, instance_type=found)
 
-    async def Resolve(self, request: catalog_pb2.ResolveRequest, context: Any) -> catalog_pb2.ResolveResponse:
-        """See the proto."""
+    async def Resolve(self, request: catalog_pb2.ResolveRequest, context: Any) -> Any:
+        """See the proto. Types are answered as the bytes of their message."""
         node_class = read_node_class(request.node_class_json)
         key = class_key(node_class)
         known = request.known_version
         if known and self._catalogue.is_loaded and known == self._catalogue.version_for(key):
             return catalog_pb2.ResolveResponse(info=self._catalogue.info(known), not_modified=True)
         resolved: Resolved = await self._catalogue.resolve(node_class, key)
-        return catalog_pb2.ResolveResponse(
+        head = catalog_pb2.ResolveResponse(
             info=self._catalogue.info(resolved.version),
-            instance_types=resolved.messages,
             node_labels={NODECLASS_LABEL: node_class.name},
+            excluded=resolved.excluded,
+            measured=resolved.measured,
         )
+        return head.SerializeToString() + resolved.body
+
+    async def Watch(self, request: catalog_pb2.WatchRequest, context: Any) -> AsyncIterator[catalog_pb2.CatalogInfo]:
+        """See the proto. A slow reader misses versions in between, never the last."""
+        known = request.known_version
+        self._instruments.watchers.inc()
+        try:
+            while not self._closed:
+                if self._catalogue.is_loaded and self._catalogue.version != known:
+                    known = self._catalogue.version
+                    yield self._catalogue.info()
+                await self._catalogue.wait_beyond(known, _WATCH_LOOK)
+        finally:
+            self._instruments.watchers.dec()
+
+    def close(self) -> None:
+        """End all watches, so that the server can stop without cutting them off."""
+        self._closed = True
+        self._catalogue.wake_waiting()
 
     async def ReportUnavailable(
         self, request: catalog_pb2.ReportUnavailableRequest, context: Any
@@ -90,6 +126,37 @@ class CatalogApi(catalog_pb2_grpc.CatalogServiceServicer):
             for report in reports:
                 self._instruments.reported.labels(report.capacity_type).inc()
         return catalog_pb2.ReportUnavailableResponse(version=self._catalogue.version)
+
+
+def add_catalog_service(api: CatalogApi, server: grpc.aio.Server) -> None:
+    """Register the servicer. Answers that are bytes already are sent as they are: a whole list is written only once."""
+    add_CatalogServiceServicer_to_server(api, cast(Any, _Registrar(server)))
+
+
+class _Registrar:
+    """Stands in for the server while the generated code registers: it lets serializers pass bytes through."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The generated code calls both; the next one carries the same."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Register the methods of a service."""
+        made = {name: _passing_bytes(handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, made),))
+
+
+def _passing_bytes(handler: Any) -> Any:
+    if handler.response_streaming:
+        return handler
+    write = handler.response_serializer
+    return grpc.unary_unary_rpc_method_handler(
+        handler.unary_unary,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=lambda answer: answer if isinstance(answer, bytes) else write(answer),
+    )
 
 
 def read_node_class(data: bytes) -> EC2NodeClass:
@@ -118,6 +185,7 @@ def class_key(node_class: EC2NodeClass) -> str:
         "spec": neutral.spec,
         "subnets": neutral.status.get("subnets"),
         "amis": neutral.status.get("amis"),
+        "reservations": neutral.status.get("capacityReservations"),
     }
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 

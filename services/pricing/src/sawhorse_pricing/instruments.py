@@ -31,6 +31,15 @@ class Instruments:
         self.resolve_seconds = metrics.histogram(
             "sawhorse_catalog_resolve_duration_seconds", "How long it took to resolve all types for a NodeClass."
         )
+        self.account_refreshes = metrics.counter(
+            "sawhorse_catalog_account_refreshes_total",
+            "Look-ups of capacity reservations and placement groups. result: done or failed.",
+            ("result",),
+        )
+        self.measured = metrics.gauge(
+            "sawhorse_catalog_measured_memory", "Measurements of memory by type, image and kubelet settings."
+        )
+        self.watchers = metrics.gauge("sawhorse_catalog_watchers", "Open streams that follow the version.")
         self.reported = metrics.counter(
             "sawhorse_catalog_reported_offerings_total", "Offerings reported out of capacity.", ("capacity_type",)
         )

@@ -7,14 +7,14 @@ from functools import partial
 from sawhorse_catalog.aws import ResolveSettings
 from sawhorse_cloud.cloud import CatalogSource
 from sawhorse_cloud_aws.catalog_source import connect_catalog_source
+from sawhorse_pricing.account import AccountWatch
 from sawhorse_pricing.fetch import Fetcher
-from sawhorse_pricing.grpc_api import SERVICE_NAME, CatalogApi
+from sawhorse_pricing.grpc_api import SERVICE_NAME, WATCH_DEADLINES, CatalogApi, add_catalog_service
 from sawhorse_pricing.instruments import Instruments
 from sawhorse_pricing.refresh import Follower, Refresher, Schedule
 from sawhorse_pricing.serving import Catalogue
 from sawhorse_pricing.settings import Settings
 from sawhorse_pricing.shared import RedisShared
-from sawhorse_proto.catalog.v1.catalog_pb2_grpc import add_CatalogServiceServicer_to_server
 from sawhorse_runtime.clock import SystemClock
 from sawhorse_runtime.health import Readiness, serve_http
 from sawhorse_runtime.logs import setup_logging
@@ -76,21 +76,27 @@ async def serve(settings: Settings, source: CatalogSource, stop: asyncio.Event) 
             instruments=instruments,
             report=report,
         )
+        account = AccountWatch(
+            source, shared=shared, interval=settings.account_refresh_interval, instruments=instruments
+        )
         api = CatalogApi(catalogue=catalogue, shared=shared, follower=follower, instruments=instruments)
         port = await stack.enter_async_context(
             grpc_server(
                 settings.grpc_address,
-                servicers={SERVICE_NAME: lambda server: add_CatalogServiceServicer_to_server(api, server)},
+                servicers={SERVICE_NAME: partial(add_catalog_service, api)},
                 readiness=readiness,
+                deadlines=WATCH_DEADLINES,
                 tls=tls_from(settings),
                 insecure_allowed=settings.insecure_grpc,
                 metrics=metrics,
             )
         )
         stack.callback(readiness.close)
+        stack.callback(api.close)
         loops = {
             "follow": follower.run,
             "refresh": refresher.run,
+            "account": account.run,
             "ready-file": announce_ready(settings.ready_file, readiness, grpc=port, ports=ports),
         }
         await supervise(loops, stop=stop, drain=settings.drain_timeout)
@@ -101,6 +107,7 @@ async def _run(settings: Settings, stop: asyncio.Event) -> None:
         region=settings.aws_region,
         endpoint_url=settings.aws_endpoint_url,
         pricing_endpoint_url=settings.aws_pricing_endpoint_url,
+        pricing_region=settings.aws_pricing_region,
     ) as source:
         await serve(settings, source, stop)
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import structlog
 
+from sawhorse_catalog.account import AccountFacts, decode_account
 from sawhorse_catalog.snapshot import (
     CatalogSnapshot,
     SnapshotError,
@@ -36,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 LOOK = timedelta(seconds=2)  # how often a replica asks itself whether something is due
 POLL = timedelta(seconds=1)  # how often it asks Redis for news when nobody wakes it
+MEASURED = timedelta(seconds=30)  # how often it asks for measured memory
 SECOND_LOOK = timedelta(seconds=30)
 LOCK = timedelta(seconds=60)  # a crashed fetcher holds the others up for no longer
 _WARN_AGAIN = timedelta(hours=1)
@@ -76,6 +78,8 @@ class Follower:
         self._catalogue = catalogue
         self._report = report
         self._held = ""  # the name of what is in memory
+        self._account = b""
+        self._measure_again = -math.inf
         self._refused = ""  # the name of what could not be read, so that it is read and logged once
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -102,7 +106,28 @@ class Follower:
         name = await self._shared.current()
         if name and name not in (self._held, self._refused):
             await self.load()
+        await self.look_account()
+        await self.look_measured()
         await self.look_unavailable()
+
+    async def look_account(self) -> None:
+        """Take over the account's reservations and placement groups."""
+        blob = await self._shared.account()
+        if blob == self._account:
+            return
+        self._account = blob
+        try:
+            self._catalogue.set_account(decode_account(blob) if blob else AccountFacts())
+        except ValueError as error:
+            log.warning("published reservations cannot be read, keeping the last", error=str(error))
+
+    async def look_measured(self) -> None:
+        """Take over what nodes have reported about their memory; looked at twice a minute, for it changes rarely."""
+        now = asyncio.get_running_loop().time()
+        if now < self._measure_again:
+            return
+        self._catalogue.set_measured(await self._shared.measured_memory())
+        self._measure_again = now + MEASURED.total_seconds()
 
     async def look_unavailable(self) -> None:
         """Take over what is out of capacity."""

@@ -5,15 +5,21 @@ the same one share the work.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
 
 import structlog
 
-from sawhorse_catalog.aws import ResolveSettings, Unavailable, resolve, withhold
+from sawhorse_catalog.account import AccountFacts
+from sawhorse_catalog.aws import ResolveSettings, Unavailable, count_free, resolve, withhold
+from sawhorse_catalog.aws.node_class import placement_selector, reservations_of
+from sawhorse_catalog.measured import Measured, memory_for
 from sawhorse_catalog.snapshot import CatalogSnapshot
 from sawhorse_catalog.wire import instance_type_to_message
 from sawhorse_model.aws import EC2NodeClass
@@ -27,21 +33,60 @@ from sawhorse_runtime.errors import UnavailableError
 log = structlog.get_logger(__name__)
 
 MOST_CLASSES = 64  # kept resolved; each costs some MB
+MOST_ANSWERS = 256  # to filters, of each
+_BODY = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The types of a NodeClass with their messages, in the same order. `version` changes with any of it."""
+    """The types of a NodeClass with their messages, in the same order. `version` changes with any of it.
+
+    `excluded`: why the NodeClass cannot use a type. `measured`: types whose memory a node has reported.
+    """
 
     version: str
     types: tuple[InstanceType, ...]
     messages: tuple[catalog_pb2.InstanceType, ...]
     index: Mapping[str, int]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    measured: tuple[str, ...] = ()
+    _kept: dict[Any, Any] = field(default_factory=dict)
 
     def message(self, name: str) -> catalog_pb2.InstanceType | None:
         """One type by name."""
         place = self.index.get(name)
         return None if place is None else self.messages[place]
+
+    @property
+    def body(self) -> bytes:
+        """`instance_types` of a ListInstanceTypesResponse or ResolveResponse (one number in both), written once.
+
+        Protobuf messages may be joined: what comes before it is the head of the answer.
+        """
+        if _BODY not in self._kept:
+            self._kept[_BODY] = catalog_pb2.ListInstanceTypesResponse(instance_types=self.messages).SerializeToString()
+        found: bytes = self._kept[_BODY]
+        return found
+
+    def matching(self, wanted: Requirements, max_price: float, question: bytes) -> tuple[catalog_pb2.InstanceType, ...]:
+        """Messages of the types that pass a filter, in order of name; the last questions' answers are kept.
+
+        Args:
+            max_price: 0 for any.
+            question: names the filter.
+        """
+        found: tuple[catalog_pb2.InstanceType, ...] | None = self._kept.get(question)
+        if found is None:
+            kept = filtered(self.types, wanted, max_price=max_price)
+            found = tuple(self._as_message(kind) for kind in sorted(kept, key=lambda kind: kind.name))
+            while len(self._kept) >= MOST_ANSWERS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[question] = found
+        return found
+
+    def _as_message(self, kind: InstanceType) -> catalog_pb2.InstanceType:
+        place = self.index[kind.name]
+        return self.messages[place] if self.types[place] is kind else instance_type_to_message(kind)
 
 
 @dataclass(slots=True)
@@ -61,7 +106,10 @@ class Catalogue:
         self._instruments = instruments
         self._snapshot: CatalogSnapshot | None = None
         self._unavailable: Unavailable = frozenset()
+        self._account = AccountFacts()
+        self._measured: Measured = {}
         self._version = ""
+        self._moved = asyncio.Event()  # set, and replaced, when the version moves on
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     @property
@@ -105,6 +153,37 @@ class Catalogue:
             self._rename()
         self._instruments.unavailable.set(len(unavailable))
 
+    def set_account(self, account: AccountFacts) -> None:
+        """The account's reservations, with what is free of them now, and its placement groups."""
+        if account == self._account:
+            return
+        if account.placement_groups != self._account.placement_groups:
+            self._entries.clear()  # they decide which types fit; what is free is counted in later
+        self._account = account
+        self._rename()
+
+    def set_measured(self, measured: Measured) -> None:
+        """What nodes reported about their memory."""
+        if measured != self._measured:
+            self._measured = dict(measured)
+            self._entries.clear()
+            self._rename()
+        self._instruments.measured.set(len(measured))
+
+    async def wait_beyond(self, version: str, longest: timedelta) -> None:
+        """Return when the version is another one, or after `longest`."""
+        moved = self._moved
+        if self.is_loaded and self._version != version:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest.total_seconds()):
+                await moved.wait()
+
+    def wake_waiting(self) -> None:
+        """Make all that `wait_beyond` return."""
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
     def info(self, version: str = "") -> catalog_pb2.CatalogInfo:
         """The head of every answer.
 
@@ -138,11 +217,11 @@ class Catalogue:
             if entry.base is None:
                 entry.base = await asyncio.to_thread(self._resolve, snapshot, node_class)
             # Both may have moved on while the thread worked; an older base is answered under its own version.
-            version, unavailable = _digest(self._version, key), self._unavailable
+            version, unavailable, free = _digest(self._version, key), self._unavailable, self._account.free
             if self._snapshot is None or self._snapshot.version != snapshot.version:
                 version = _digest(snapshot.version, key)
             if entry.current is None or entry.current.version != version:
-                entry.current = _withheld(entry.base, unavailable, version)
+                entry.current = _withheld(entry.base, unavailable, free, version)
             return entry.current
 
     def _loaded(self) -> CatalogSnapshot:
@@ -161,6 +240,12 @@ class Catalogue:
 
     def _resolve(self, snapshot: CatalogSnapshot, node_class: EC2NodeClass | None) -> Resolved:
         began = time.monotonic()
+        group, memory, stocked = None, dict[str, int](), dict[str, int]()
+        if node_class is not None:
+            group = self._account.group_of(placement_selector(node_class))
+            memory = memory_for(node_class.node_class.spec, (ami.id for ami in node_class.amis), self._measured)
+            # Everything in stock here: what is really free changes by the minute, and is counted in each time.
+            stocked = {r.id: 1 for r in reservations_of(node_class)}
         resolution = resolve(
             snapshot.facts,
             node_class,
@@ -168,11 +253,21 @@ class Catalogue:
             region=snapshot.region,
             zones=snapshot.zones,
             settings=self._settings,
+            measured_memory=memory,
+            placement_group=group,
+            free=stocked,
         )
         messages = tuple(instance_type_to_message(t) for t in resolution.instance_types)
         self._instruments.resolve_seconds.observe(time.monotonic() - began)
         index = {t.name: i for i, t in enumerate(resolution.instance_types)}
-        return Resolved("", resolution.instance_types, messages, index)
+        return Resolved(
+            "",
+            resolution.instance_types,
+            messages,
+            index,
+            resolution.excluded,
+            tuple(sorted(memory.keys() & index.keys())),
+        )
 
     def _rename(self) -> None:
         snapshot = self._snapshot
@@ -182,22 +277,32 @@ class Catalogue:
         self._version = _digest(
             snapshot.version,
             repr((settings.vm_memory_overhead_percent, settings.reserved_enis, settings.require_subnets)),
+            self._account.version,
+            repr(sorted(self._measured.items())),
             *(" ".join(offering) for offering in sorted(self._unavailable)),
         )
+        self.wake_waiting()
 
 
-def filtered(types: Iterable[InstanceType], wanted: Requirements) -> Sequence[InstanceType]:
+def filtered(types: Iterable[InstanceType], wanted: Requirements, *, max_price: float = 0.0) -> Sequence[InstanceType]:
     """The types that `wanted` allows, with the offerings that it allows. All keys are compared strictly.
 
-    With a wish about zone or capacity type, types without an offering left are dropped.
+    With a wish about zone, capacity type or price, types without an offering left are dropped.
+
+    Args:
+        max_price: of an offering, which must then be available; 0 for any.
     """
-    about_offerings = ZONE in wanted or CAPACITY_TYPE in wanted
+    about_offerings = ZONE in wanted or CAPACITY_TYPE in wanted or max_price > 0
     found: list[InstanceType] = []
     for kind in types:
         if not kind.requirements.is_compatible(wanted):
             continue
         if about_offerings:
-            offerings = tuple(o for o in kind.offerings if o.allowed_by(wanted))
+            offerings = tuple(
+                o
+                for o in kind.offerings
+                if (not max_price or (o.available and o.price <= max_price)) and o.allowed_by(wanted)
+            )
             if not offerings:
                 continue
             kind = InstanceType(kind.name, kind.requirements, offerings, kind.capacity, kind.allocatable)
@@ -205,13 +310,13 @@ def filtered(types: Iterable[InstanceType], wanted: Requirements) -> Sequence[In
     return found
 
 
-def _withheld(base: Resolved, unavailable: Unavailable, version: str) -> Resolved:
-    types = withhold(base.types, unavailable)
+def _withheld(base: Resolved, unavailable: Unavailable, free: Mapping[str, int], version: str) -> Resolved:
+    types = withhold(count_free(base.types, free), unavailable)
     messages = tuple(
         message if now is before else instance_type_to_message(now)
         for now, before, message in zip(types, base.types, base.messages, strict=True)
     )
-    return Resolved(version, types, messages, base.index)
+    return Resolved(version, types, messages, base.index, base.excluded, base.measured)
 
 
 def _digest(*parts: str) -> str:

@@ -32,6 +32,11 @@ class Settings(CommonSettings):
     aws_pricing_endpoint_url: str = option(
         optional(url), "", "Base URL of the Pricing API; empty means the one of --aws-endpoint-url, or AWS itself."
     )
+    aws_pricing_region: str = option(
+        text,
+        "",
+        "Region whose Pricing API is asked, and no other; empty asks the nearest, and others where that is forbidden.",
+    )
     isolated_vpc: bool = option(
         boolean,
         "false",
@@ -48,6 +53,9 @@ class Settings(CommonSettings):
     )
     spot_refresh_interval: timedelta = option(
         at_least(duration, "1s"), "30m", "How often spot prices are fetched in between."
+    )
+    account_refresh_interval: timedelta = option(
+        at_least(duration, "1s"), "1m", "How often capacity reservations and placement groups are looked up."
     )
     catalog_max_age: timedelta = option(
         at_least(duration, "1s"), "26h", "A catalogue older than this is warned about; it is served all the same."

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from sawhorse_catalog.aws import Unavailable
+from sawhorse_catalog.measured import Measured
 from sawhorse_state.catalog import CatalogStore
 from sawhorse_state.connection import State
 from sawhorse_state.unavailable import UnavailableOfferings
@@ -14,6 +15,8 @@ from sawhorse_state.wake import Wake, wake
 
 SERVICE = "pricing"
 _READERS = ("provisioner", SERVICE)
+_ACCOUNT = "catalog:account"
+_AT_ONCE = 500
 _LOCK = "lease:pricing-refresh"
 _TAKE = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0"
 # Only our own: after a pause longer than the bound somebody else may hold it.
@@ -47,6 +50,22 @@ class Shared(Protocol):
 
     async def unavailable(self) -> Unavailable:
         """Offerings out of capacity now."""
+        ...
+
+    async def account(self) -> bytes:
+        """The account's facts as published; empty when there are none."""
+        ...
+
+    async def publish_account(self, blob: bytes, longest: timedelta) -> None:
+        """Publish the account's facts; they are gone after `longest` unless published again."""
+        ...
+
+    async def take_turn(self, what: str, every: timedelta) -> bool:
+        """Whether it is this replica's turn to do something that all together do once in `every`."""
+        ...
+
+    async def measured_memory(self) -> Measured:
+        """All measurements of nodes' memory."""
         ...
 
     async def mark(self, reports: Sequence[Report]) -> None:
@@ -91,6 +110,36 @@ class RedisShared:
 
     async def unavailable(self) -> Unavailable:
         return await self._offerings.all()
+
+    async def account(self) -> bytes:
+        found = await self._state.do("read the account's facts", self._state.redis.get(self._state.key(_ACCOUNT)))
+        return bytes(found or b"")
+
+    async def publish_account(self, blob: bytes, longest: timedelta) -> None:
+        milliseconds = int(longest.total_seconds() * 1000)
+        key = self._state.key(_ACCOUNT)
+        await self._state.do("publish the account's facts", self._state.redis.set(key, blob, px=milliseconds))
+
+    async def take_turn(self, what: str, every: timedelta) -> bool:
+        milliseconds = int(every.total_seconds() * 1000)
+        return bool(await self._state.eval("take a turn", _TAKE, [f"turn:pricing-{what}"], ["", milliseconds]))
+
+    async def measured_memory(self) -> Measured:
+        prefix = self._state.key("memory:")
+        keys = await self._state.do("list measurements", self._scan(prefix + "*"))
+        found: dict[tuple[str, str, str], int] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            values = await self._state.do("read measurements", self._state.redis.mget(some))
+            for key, value in zip(some, values, strict=True):
+                parts = key.decode()[len(prefix) :].split(":")
+                # The two commands are no transaction, and other versions may have other keys.
+                if len(parts) == 3 and value is not None and value.isdigit():
+                    found[parts[0], parts[1], parts[2]] = int(value)
+        return found
+
+    async def _scan(self, pattern: str) -> list[bytes]:
+        return sorted([key async for key in self._state.redis.scan_iter(match=pattern, count=_AT_ONCE)])
 
     async def mark(self, reports: Sequence[Report]) -> None:
         async with asyncio.TaskGroup() as group:

@@ -85,6 +85,26 @@ def with_free(reservations: Iterable[Reservation], free: Mapping[str, int]) -> t
     return tuple(msgspec.structs.replace(r, free=free.get(r.id, 0)) for r in reservations)
 
 
+def count_free(types: Sequence[InstanceType], free: Mapping[str, int]) -> tuple[InstanceType, ...]:
+    """Resolved types with the free instances of their reservations; without one the offering is unavailable.
+
+    Types that are not concerned stay the same objects.
+    """
+
+    def counted(offering: Offering) -> Offering:
+        if not offering.reservation_id:
+            return offering
+        count = free.get(offering.reservation_id, 0)
+        return replace(offering, available=offering.available and count > 0, reservation_count=count)
+
+    return tuple(
+        replace(kind, offerings=tuple(counted(o) for o in kind.offerings))
+        if any(o.reservation_id for o in kind.offerings)
+        else kind
+        for kind in types
+    )
+
+
 def withhold(types: Sequence[InstanceType], unavailable: Unavailable) -> tuple[InstanceType, ...]:
     """Resolved types with these offerings unavailable too. Types that are not concerned stay the same objects."""
     names = {name for _, name, _ in unavailable}

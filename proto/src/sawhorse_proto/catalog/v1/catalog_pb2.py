@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sawhorse_proto/catalog/v1/catalog.proto\x12\x13sawhorse.catalog.v1\"<\n\x0bRequirement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\x0e\n\x06values\x18\x03 \x03(\t\"\x95\x01\n\x08Offering\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12\x0f\n\x07zone_id\x18\x02 \x01(\t\x12\x15\n\rcapacity_type\x18\x03 \x01(\t\x12\r\n\x05price\x18\x04 \x01(\x01\x12\x11\n\tavailable\x18\x05 \x01(\x08\x12\x16\n\x0ereservation_id\x18\x06 \x01(\t\x12\x19\n\x11reservation_count\x18\x07 \x01(\x05\"\xf7\x02\n\x0cInstanceType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x36\n\x0crequirements\x18\x02 \x03(\x0b\x32 .sawhorse.catalog.v1.Requirement\x12\x41\n\x08\x63\x61pacity\x18\x03 \x03(\x0b\x32/.sawhorse.catalog.v1.InstanceType.CapacityEntry\x12G\n\x0b\x61llocatable\x18\x04 \x03(\x0b\x32\x32.sawhorse.catalog.v1.InstanceType.AllocatableEntry\x12\x30\n\tofferings\x18\x05 \x03(\x0b\x32\x1d.sawhorse.catalog.v1.Offering\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x32\n\x10\x41llocatableEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"s\n\x0b\x43\x61talogInfo\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\x12\x12\n\nfetched_at\x18\x03 \x01(\x01\x12\x15\n\rstatic_prices\x18\x04 \x01(\x08\x12\x16\n\x0einstance_types\x18\x05 \x01(\x05\"i\n\x18ListInstanceTypesRequest\x12\x15\n\rknown_version\x18\x01 \x01(\t\x12\x36\n\x0crequirements\x18\x02 \x03(\x0b\x32 .sawhorse.catalog.v1.Requirement\"\x9c\x01\n\x19ListInstanceTypesResponse\x12.\n\x04info\x18\x01 \x01(\x0b\x32 .sawhorse.catalog.v1.CatalogInfo\x12\x14\n\x0cnot_modified\x18\x02 \x01(\x08\x12\x39\n\x0einstance_types\x18\x03 \x03(\x0b\x32!.sawhorse.catalog.v1.InstanceType\"&\n\x16GetInstanceTypeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x83\x01\n\x17GetInstanceTypeResponse\x12.\n\x04info\x18\x01 \x01(\x0b\x32 .sawhorse.catalog.v1.CatalogInfo\x12\x38\n\rinstance_type\x18\x02 \x01(\x0b\x32!.sawhorse.catalog.v1.InstanceType\"@\n\x0eResolveRequest\x12\x17\n\x0fnode_class_json\x18\x01 \x01(\x0c\x12\x15\n\rknown_version\x18\x02 \x01(\t\"\x90\x02\n\x0fResolveResponse\x12.\n\x04info\x18\x01 \x01(\x0b\x32 .sawhorse.catalog.v1.CatalogInfo\x12\x14\n\x0cnot_modified\x18\x02 \x01(\x08\x12\x39\n\x0einstance_types\x18\x03 \x03(\x0b\x32!.sawhorse.catalog.v1.InstanceType\x12I\n\x0bnode_labels\x18\x04 \x03(\x0b\x32\x34.sawhorse.catalog.v1.ResolveResponse.NodeLabelsEntry\x1a\x31\n\x0fNodeLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"a\n\x13UnavailableOffering\x12\x15\n\rcapacity_type\x18\x01 \x01(\t\x12\x15\n\rinstance_type\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"W\n\x18ReportUnavailableRequest\x12;\n\tofferings\x18\x01 \x03(\x0b\x32(.sawhorse.catalog.v1.UnavailableOffering\",\n\x19ReportUnavailableResponse\x12\x0f\n\x07version\x18\x01 \x01(\t2\xbc\x03\n\x0e\x43\x61talogService\x12r\n\x11ListInstanceTypes\x12-.sawhorse.catalog.v1.ListInstanceTypesRequest\x1a..sawhorse.catalog.v1.ListInstanceTypesResponse\x12l\n\x0fGetInstanceType\x12+.sawhorse.catalog.v1.GetInstanceTypeRequest\x1a,.sawhorse.catalog.v1.GetInstanceTypeResponse\x12T\n\x07Resolve\x12#.sawhorse.catalog.v1.ResolveRequest\x1a$.sawhorse.catalog.v1.ResolveResponse\x12r\n\x11ReportUnavailable\x12-.sawhorse.catalog.v1.ReportUnavailableRequest\x1a..sawhorse.catalog.v1.ReportUnavailableResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sawhorse_proto/catalog/v1/catalog.proto\x12\x13sawhorse.catalog.v1\"<\n\x0bRequirement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\x0e\n\x06values\x18\x03 \x03(\t\"\x95\x01\n\x08Offering\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12\x0f\n\x07zone_id\x18\x02 \x01(\t\x12\x15\n\rcapacity_type\x18\x03 \x01(\t\x12\r\n\x05price\x18\x04 \x01(\x01\x12\x11\n\tavailable\x18\x05 \x01(\x08\x12\x16\n\x0ereservation_id\x18\x06 \x01(\t\x12\x19\n\x11reservation_count\x18\x07 \x01(\x05\"\xf7\x02\n\x0cInstanceType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x36\n\x0crequirements\x18\x02 \x03(\x0b\x32 .sawhorse.catalog.v1.Requirement\x12\x41\n\x08\x63\x61pacity\x18\x03 \x03(\x0b\x32/.sawhorse.catalog.v1.InstanceType.CapacityEntry\x12G\n\x0b\x61llocatable\x18\x04 \x03(\x0b\x32\x32.sawhorse.catalog.v1.InstanceType.AllocatableEntry\x12\x30\n\tofferings\x18\x05 \x03(\x0b\x32\x1d.sawhorse.catalog.v1.Offering\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x32\n\x10\x41llocatableEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"s\n\x0b\x43\x61talogInfo\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\x12\x12\n\nfetched_at\x18\x03 \x01(\x01\x12\x15\n\rstatic_prices\x18\x04 \x01(\x08\x12\x16\n\x0einstance_types\x18\x05 \x01(\x05\"\xa3\x01\n\x18ListInstanceTypesRequest\x12\x15\n\rknown_version\x18\x01 \x01(\t\x12\x36\n\x0crequirements\x18\x02 \x03(\x0b\x32 .sawhorse.catalog.v1.Requirement\x12\x11\n\tmax_price\x18\x03 \x01(\x01\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\xb5\x01\n\x19ListInstanceTypesResponse\x12.\n\x04info\x18\x01 \x01(\x0b\x32 .sawhorse.catalog.v1.CatalogInfo\x12\x14\n\x0cnot_modified\x18\x02 \x01(\x08\x12\x39\n\x0einstance_types\x18\x03 \x03(\x0b\x32!.sawhorse.catalog.v1.InstanceType\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t\"&\n\x16GetInstanceTypeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x83\x01\n\x17GetInstanceTypeResponse\x12.\n\x04info\x18\x01 \x01(\x0b\x32 .sawhorse.catalog.v1.CatalogInfo\x12\x38\n\rinstance_type\x18\x02 \x01(\x0b\x32!.sawhorse.catalog.v1.InstanceType\"@\n\x0eResolveRequest\x12\x17\n\x0fnode_class_json\x18\x01 \x01(\x0c\x12\x15\n\rknown_version\x18\x02 \x01(\t\"\x99\x03\n\x0fResolveResponse\x12.\n\x04info\x18\x01 \x01(\x0b\x32 .sawhorse.catalog.v1.CatalogInfo\x12\x14\n\x0cnot_modified\x18\x02 \x01(\x08\x12\x39\n\x0einstance_types\x18\x03 \x03(\x0b\x32!.sawhorse.catalog.v1.InstanceType\x12I\n\x0bnode_labels\x18\x04 \x03(\x0b\x32\x34.sawhorse.catalog.v1.ResolveResponse.NodeLabelsEntry\x12\x44\n\x08\x65xcluded\x18\x05 \x03(\x0b\x32\x32.sawhorse.catalog.v1.ResolveResponse.ExcludedEntry\x12\x10\n\x08measured\x18\x06 \x03(\t\x1a\x31\n\x0fNodeLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rExcludedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"%\n\x0cWatchRequest\x12\x15\n\rknown_version\x18\x01 \x01(\t\"a\n\x13UnavailableOffering\x12\x15\n\rcapacity_type\x18\x01 \x01(\t\x12\x15\n\rinstance_type\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"W\n\x18ReportUnavailableRequest\x12;\n\tofferings\x18\x01 \x03(\x0b\x32(.sawhorse.catalog.v1.UnavailableOffering\",\n\x19ReportUnavailableResponse\x12\x0f\n\x07version\x18\x01 \x01(\t2\x8c\x04\n\x0e\x43\x61talogService\x12r\n\x11ListInstanceTypes\x12-.sawhorse.catalog.v1.ListInstanceTypesRequest\x1a..sawhorse.catalog.v1.ListInstanceTypesResponse\x12l\n\x0fGetInstanceType\x12+.sawhorse.catalog.v1.GetInstanceTypeRequest\x1a,.sawhorse.catalog.v1.GetInstanceTypeResponse\x12T\n\x07Resolve\x12#.sawhorse.catalog.v1.ResolveRequest\x1a$.sawhorse.catalog.v1.ResolveResponse\x12N\n\x05Watch\x12!.sawhorse.catalog.v1.WatchRequest\x1a .sawhorse.catalog.v1.CatalogInfo0\x01\x12r\n\x11ReportUnavailable\x12-.sawhorse.catalog.v1.ReportUnavailableRequest\x1a..sawhorse.catalog.v1.ReportUnavailableResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INSTANCETYPE_ALLOCATABLEENTRY']._serialized_options = b'8\001'
   _globals['_RESOLVERESPONSE_NODELABELSENTRY']._loaded_options = None
   _globals['_RESOLVERESPONSE_NODELABELSENTRY']._serialized_options = b'8\001'
+  _globals['_RESOLVERESPONSE_EXCLUDEDENTRY']._loaded_options = None
+  _globals['_RESOLVERESPONSE_EXCLUDEDENTRY']._serialized_options = b'8\001'
   _globals['_REQUIREMENT']._serialized_start=64
   _globals['_REQUIREMENT']._serialized_end=124
   _globals['_OFFERING']._serialized_start=127
@@ -49,26 +51,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INSTANCETYPE_ALLOCATABLEENTRY']._serialized_end=654
   _globals['_CATALOGINFO']._serialized_start=656
   _globals['_CATALOGINFO']._serialized_end=771
-  _globals['_LISTINSTANCETYPESREQUEST']._serialized_start=773
-  _globals['_LISTINSTANCETYPESREQUEST']._serialized_end=878
-  _globals['_LISTINSTANCETYPESRESPONSE']._serialized_start=881
-  _globals['_LISTINSTANCETYPESRESPONSE']._serialized_end=1037
-  _globals['_GETINSTANCETYPEREQUEST']._serialized_start=1039
-  _globals['_GETINSTANCETYPEREQUEST']._serialized_end=1077
-  _globals['_GETINSTANCETYPERESPONSE']._serialized_start=1080
-  _globals['_GETINSTANCETYPERESPONSE']._serialized_end=1211
-  _globals['_RESOLVEREQUEST']._serialized_start=1213
-  _globals['_RESOLVEREQUEST']._serialized_end=1277
-  _globals['_RESOLVERESPONSE']._serialized_start=1280
-  _globals['_RESOLVERESPONSE']._serialized_end=1552
-  _globals['_RESOLVERESPONSE_NODELABELSENTRY']._serialized_start=1503
-  _globals['_RESOLVERESPONSE_NODELABELSENTRY']._serialized_end=1552
-  _globals['_UNAVAILABLEOFFERING']._serialized_start=1554
-  _globals['_UNAVAILABLEOFFERING']._serialized_end=1651
-  _globals['_REPORTUNAVAILABLEREQUEST']._serialized_start=1653
-  _globals['_REPORTUNAVAILABLEREQUEST']._serialized_end=1740
-  _globals['_REPORTUNAVAILABLERESPONSE']._serialized_start=1742
-  _globals['_REPORTUNAVAILABLERESPONSE']._serialized_end=1786
-  _globals['_CATALOGSERVICE']._serialized_start=1789
-  _globals['_CATALOGSERVICE']._serialized_end=2233
+  _globals['_LISTINSTANCETYPESREQUEST']._serialized_start=774
+  _globals['_LISTINSTANCETYPESREQUEST']._serialized_end=937
+  _globals['_LISTINSTANCETYPESRESPONSE']._serialized_start=940
+  _globals['_LISTINSTANCETYPESRESPONSE']._serialized_end=1121
+  _globals['_GETINSTANCETYPEREQUEST']._serialized_start=1123
+  _globals['_GETINSTANCETYPEREQUEST']._serialized_end=1161
+  _globals['_GETINSTANCETYPERESPONSE']._serialized_start=1164
+  _globals['_GETINSTANCETYPERESPONSE']._serialized_end=1295
+  _globals['_RESOLVEREQUEST']._serialized_start=1297
+  _globals['_RESOLVEREQUEST']._serialized_end=1361
+  _globals['_RESOLVERESPONSE']._serialized_start=1364
+  _globals['_RESOLVERESPONSE']._serialized_end=1773
+  _globals['_RESOLVERESPONSE_NODELABELSENTRY']._serialized_start=1675
+  _globals['_RESOLVERESPONSE_NODELABELSENTRY']._serialized_end=1724
+  _globals['_RESOLVERESPONSE_EXCLUDEDENTRY']._serialized_start=1726
+  _globals['_RESOLVERESPONSE_EXCLUDEDENTRY']._serialized_end=1773
+  _globals['_WATCHREQUEST']._serialized_start=1775
+  _globals['_WATCHREQUEST']._serialized_end=1812
+  _globals['_UNAVAILABLEOFFERING']._serialized_start=1814
+  _globals['_UNAVAILABLEOFFERING']._serialized_end=1911
+  _globals['_REPORTUNAVAILABLEREQUEST']._serialized_start=1913
+  _globals['_REPORTUNAVAILABLEREQUEST']._serialized_end=2000
+  _globals['_REPORTUNAVAILABLERESPONSE']._serialized_start=2002
+  _globals['_REPORTUNAVAILABLERESPONSE']._serialized_end=2046
+  _globals['_CATALOGSERVICE']._serialized_start=2049
+  _globals['_CATALOGSERVICE']._serialized_end=2573
 # @@protoc_insertion_point(module_scope)

@@ -208,8 +208,17 @@ class ListInstanceTypesRequest(_message.Message):
 
     KNOWN_VERSION_FIELD_NUMBER: _builtins.int
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    MAX_PRICE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     known_version: _builtins.str
     """Answer "not modified" when this is still the version."""
+    max_price: _builtins.float
+    """Only available offerings at most this dear, per hour, and types that have one. 0: any price."""
+    page_size: _builtins.int
+    """At most so many types in an answer; the next page begins behind `page_token`. 0: all in one answer."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before. Types come in order of name, so pages fit together over a refresh too."""
     @_builtins.property
     def requirements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Requirement]:
         """Only types and offerings that these allow. Empty: all."""
@@ -219,10 +228,13 @@ class ListInstanceTypesRequest(_message.Message):
         *,
         known_version: _builtins.str = ...,
         requirements: _abc.Iterable[Global___Requirement] | None = ...,
+        max_price: _builtins.float = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_version", b"known_version", "requirements", b"requirements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_version", b"known_version", "max_price", b"max_price", "page_size", b"page_size", "page_token", b"page_token", "requirements", b"requirements"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -235,7 +247,10 @@ class ListInstanceTypesResponse(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     NOT_MODIFIED_FIELD_NUMBER: _builtins.int
     INSTANCE_TYPES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     not_modified: _builtins.bool
+    next_page_token: _builtins.str
+    """Empty on the last page."""
     @_builtins.property
     def info(self) -> Global___CatalogInfo: ...
     @_builtins.property
@@ -246,10 +261,11 @@ class ListInstanceTypesResponse(_message.Message):
         info: Global___CatalogInfo | None = ...,
         not_modified: _builtins.bool = ...,
         instance_types: _abc.Iterable[Global___InstanceType] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["info", b"info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["info", b"info", "instance_types", b"instance_types", "not_modified", b"not_modified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["info", b"info", "instance_types", b"instance_types", "next_page_token", b"next_page_token", "not_modified", b"not_modified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -345,10 +361,32 @@ class ResolveResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ExcludedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INFO_FIELD_NUMBER: _builtins.int
     NOT_MODIFIED_FIELD_NUMBER: _builtins.int
     INSTANCE_TYPES_FIELD_NUMBER: _builtins.int
     NODE_LABELS_FIELD_NUMBER: _builtins.int
+    EXCLUDED_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     not_modified: _builtins.bool
     @_builtins.property
     def info(self) -> Global___CatalogInfo: ...
@@ -358,6 +396,16 @@ class ResolveResponse(_message.Message):
     def node_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels that every node of this NodeClass carries."""
 
+    @_builtins.property
+    def excluded(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Types that the NodeClass cannot use, and why. They stay in `instance_types` with no available offering, unless
+        their facts make no sense.
+        """
+
+    @_builtins.property
+    def measured(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Types whose memory is what a node of this image and kubelet reported; that of all others is an estimate."""
+
     def __init__(
         self,
         *,
@@ -365,14 +413,36 @@ class ResolveResponse(_message.Message):
         not_modified: _builtins.bool = ...,
         instance_types: _abc.Iterable[Global___InstanceType] | None = ...,
         node_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        excluded: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        measured: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["info", b"info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["info", b"info", "instance_types", b"instance_types", "node_labels", b"node_labels", "not_modified", b"not_modified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["excluded", b"excluded", "info", b"info", "instance_types", b"instance_types", "measured", b"measured", "node_labels", b"node_labels", "not_modified", b"not_modified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveResponse: _TypeAlias = ResolveResponse  # noqa: Y015
+
+@_typing.final
+class WatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_VERSION_FIELD_NUMBER: _builtins.int
+    known_version: _builtins.str
+    """Nothing is sent at first when this is still the version."""
+    def __init__(
+        self,
+        *,
+        known_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_version", b"known_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
 
 @_typing.final
 class UnavailableOffering(_message.Message):

@@ -49,6 +49,11 @@ class CatalogServiceStub:
                 request_serializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ResolveRequest.SerializeToString,
                 response_deserializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ResolveResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/sawhorse.catalog.v1.CatalogService/Watch',
+                request_serializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.WatchRequest.SerializeToString,
+                response_deserializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.CatalogInfo.FromString,
+                _registered_method=True)
         self.ReportUnavailable = channel.unary_unary(
                 '/sawhorse.catalog.v1.CatalogService/ReportUnavailable',
                 request_serializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ReportUnavailableRequest.SerializeToString,
@@ -80,6 +85,13 @@ class CatalogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """What the catalogue is now, and again each time that its version changes. The stream ends with the server.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportUnavailable(self, request, context):
         """Offerings that turned out to have no capacity. Back-off grows with repeats.
         """
@@ -104,6 +116,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.Resolve,
                     request_deserializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ResolveRequest.FromString,
                     response_serializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ResolveResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.WatchRequest.FromString,
+                    response_serializer=sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.CatalogInfo.SerializeToString,
             ),
             'ReportUnavailable': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportUnavailable,
@@ -192,6 +209,33 @@ class CatalogService:
             '/sawhorse.catalog.v1.CatalogService/Resolve',
             sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ResolveRequest.SerializeToString,
             sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.ResolveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sawhorse.catalog.v1.CatalogService/Watch',
+            sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.WatchRequest.SerializeToString,
+            sawhorse__proto_dot_catalog_dot_v1_dot_catalog__pb2.CatalogInfo.FromString,
             options,
             channel_credentials,
             insecure,

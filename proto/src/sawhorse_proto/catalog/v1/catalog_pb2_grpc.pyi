@@ -37,6 +37,8 @@ class CatalogServiceStub:
     """One instance type by name. NOT_FOUND when the catalogue has none."""
     Resolve: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ResolveRequest, _catalog_pb2.ResolveResponse]
     """The instance types as one NodeClass sees them: labels, capacity, allocatable, offerings."""
+    Watch: _grpc.UnaryStreamMultiCallable[_catalog_pb2.WatchRequest, _catalog_pb2.CatalogInfo]
+    """What the catalogue is now, and again each time that its version changes. The stream ends with the server."""
     ReportUnavailable: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ReportUnavailableRequest, _catalog_pb2.ReportUnavailableResponse]
     """Offerings that turned out to have no capacity. Back-off grows with repeats."""
 
@@ -49,6 +51,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """One instance type by name. NOT_FOUND when the catalogue has none."""
     Resolve: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ResolveRequest, _catalog_pb2.ResolveResponse]  # type: ignore[assignment]
     """The instance types as one NodeClass sees them: labels, capacity, allocatable, offerings."""
+    Watch: _aio.UnaryStreamMultiCallable[_catalog_pb2.WatchRequest, _catalog_pb2.CatalogInfo]  # type: ignore[assignment]
+    """What the catalogue is now, and again each time that its version changes. The stream ends with the server."""
     ReportUnavailable: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ReportUnavailableRequest, _catalog_pb2.ReportUnavailableResponse]  # type: ignore[assignment]
     """Offerings that turned out to have no capacity. Back-off grows with repeats."""
 
@@ -76,6 +80,14 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.ResolveResponse, _abc.Awaitable[_catalog_pb2.ResolveResponse]]:
         """The instance types as one NodeClass sees them: labels, capacity, allocatable, offerings."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _catalog_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_catalog_pb2.CatalogInfo], _abc.AsyncIterator[_catalog_pb2.CatalogInfo]]:
+        """What the catalogue is now, and again each time that its version changes. The stream ends with the server."""
 
     @_abc_1.abstractmethod
     def ReportUnavailable(
