@@ -226,6 +226,16 @@ def test_names_labels_and_annotations_are_judged(metadata: Any, part: str) -> No
     assert part in lines[0]
 
 
+def test_a_label_without_a_value_is_an_empty_one_and_a_whole_float_is_a_whole_number() -> None:
+    document = {**POOL, "metadata": {"name": "a", "labels": {"a": None}, "annotations": {"b": None}}}
+    document["spec"] = {**POOL["spec"], "weight": 5.0}
+
+    verdict = judge(KINDS["NodePool"], document)
+
+    assert verdict.errors == ()
+    assert repr(verdict.stored["spec"]["weight"]) == "5"
+
+
 def test_a_generated_name_is_a_name() -> None:
     assert refusals("NodePool", {**POOL, "metadata": {"generateName": "a-"}}) == []
 

@@ -74,6 +74,7 @@ def told(*documents: dict[str, Any], now: datetime = NOW) -> list[tuple[str, str
 REQUIREMENT = "spec.template.spec.requirements[0]"
 BUDGETS = "spec.disruption.budgets"
 # Lint → (objects that it is silent about, objects that it warns about, code, field, part of the text).
+# Letters with a number name the case of users' trouble that an example comes from.
 EXAMPLES: dict[str, list[tuple[list[dict[str, Any]], list[dict[str, Any]], str, str, str]]] = {
     "unusable": [
         (
@@ -109,7 +110,7 @@ EXAMPLES: dict[str, list[tuple[list[dict[str, Any]], list[dict[str, Any]], str, 
     "unknown_labels": [
         (
             [pool(requirements=[needs(FAMILY, "In", "m6i")], labels={"example.com/zone": "a", "team": "b"})],
-            [pool(requirements=[needs("node.kubernetes.io/instance-family", "In", "m6i")])],
+            [pool(requirements=[needs("node.kubernetes.io/instance-family", "In", "m6i")])],  # N02
             "UnknownLabel",
             REQUIREMENT,
             "did you mean karpenter.k8s.aws/instance-family?",
@@ -217,14 +218,14 @@ EXAMPLES: dict[str, list[tuple[list[dict[str, Any]], list[dict[str, Any]], str, 
     "budget_schedules": [
         (
             [budgets(ANY_TIME, {"nodes": "0", "schedule": "0 0 * * sat,sun", "duration": "24h"})],
-            [budgets(ANY_TIME, {"nodes": "0", "schedule": "0 0 * * sat-sun", "duration": "24h"})],
+            [budgets(ANY_TIME, {"nodes": "0", "schedule": "0 0 * * sat-sun", "duration": "24h"})],  # D04
             "BudgetSchedule",
             f"{BUDGETS}[1].schedule",
             "day of week range sat-sun begins after it ends; write sat,sun",
         ),
         (
             [budgets(ANY_TIME, {"nodes": "0", "schedule": "30 10 * * 0-6", "duration": "22h"})],
-            [budgets(ANY_TIME, {"nodes": "0", "schedule": "30 10 * * 1-7", "duration": "22h"})],
+            [budgets(ANY_TIME, {"nodes": "0", "schedule": "30 10 * * 1-7", "duration": "22h"})],  # D04
             "BudgetSchedule",
             f"{BUDGETS}[1].schedule",
             "day of week 7 is beyond 6; Sunday is 0",
@@ -277,7 +278,7 @@ EXAMPLES: dict[str, list[tuple[list[dict[str, Any]], list[dict[str, Any]], str, 
             "Underutilized, Empty, Drifted",
         ),
     ],
-    "budget_gaps": [
+    "budget_gaps": [  # the first pair is D05
         (
             [budgets({"nodes": "35%", "schedule": "0 1 * * mon", "duration": "4h"}, {"nodes": "35%"})],
             [

@@ -56,11 +56,13 @@ def _checker(kind: str) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """YAML reads an unquoted date as a date; Kubernetes reads it as a text."""
+    """A value as kubectl sends it: YAML's unquoted dates are texts there, and 5.0 is the whole number 5."""
     if isinstance(value, Mapping):
         return {name: _as_json(below) for name, below in value.items()}
     if isinstance(value, list):
         return [_as_json(item) for item in value]
     if isinstance(value, datetime.datetime | datetime.date):
         return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value

@@ -69,7 +69,10 @@ def _check_name(raw: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _texts(raw: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     found = raw.get(key)
-    return list(found.items()) if isinstance(found, Mapping) else []
+    # A null is an empty text here.
+    return (
+        [(name, "" if value is None else value) for name, value in found.items()] if isinstance(found, Mapping) else []
+    )
 
 
 def _wrong(field: str, text: str) -> Finding:

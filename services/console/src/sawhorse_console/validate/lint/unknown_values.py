@@ -45,5 +45,7 @@ def unknown_values(subject: Subject, surroundings: Surroundings) -> Iterator[Fin
 
 
 def _hint(value: str, known: frozenset[str]) -> str:
+    if value.isdecimal():  # one number is no misspelling of another
+        return ""
     close = difflib.get_close_matches(value.lower(), sorted(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
