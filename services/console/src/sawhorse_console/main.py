@@ -133,6 +133,43 @@ def interrupt(
     raise typer.Exit(code)
 
 
+@app.command(name="allocatable-diff")
+def allocatable_diff(
+    cluster_name: Annotated[str, typer.Option(help="Name of the cluster.", envvar="CLUSTER_NAME")] = "",
+    out_file: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("allocatable-diff.csv"),
+    overhead_percent: Annotated[
+        float, typer.Option(help="Share of memory that machine and kernel keep, as a fraction such as 0.075.")
+    ] = 0.0,
+    output_format: Annotated[
+        str, typer.Option("--format", help="`csv` writes the file; `table` and `json` print instead.")
+    ] = "csv",
+    aws_region: Annotated[
+        str, typer.Option(help="Ask EC2 in this region for the types; without it the shipped table.")
+    ] = "",
+    aws_endpoint_url: Annotated[str, typer.Option(help="Another endpoint than AWS's own.")] = "",
+    kubeconfig: Annotated[
+        str, typer.Option(envvar="KUBECONFIG", help="Path of the kubeconfig; empty: the pod's own account.")
+    ] = "",
+) -> None:
+    """Compare what the catalogue expects of nodes with what they report. Changes nothing in the cluster.
+
+    Exit codes: 0 written, 1 a node's instance type is not in the catalogue, 2 wrong use, 3 Kubernetes or AWS cannot be
+    reached.
+    """
+    from sawhorse_console.allocatable_diff.command import Options, run_allocatable_diff
+
+    options = Options(
+        cluster_name=cluster_name,
+        out_file=out_file,
+        overhead_percent=overhead_percent,
+        format=output_format,
+        aws_region=aws_region,
+        aws_endpoint_url=aws_endpoint_url,
+        kubeconfig=kubeconfig,
+    )
+    raise typer.Exit(asyncio.run(run_allocatable_diff(options, stdout=sys.stdout, stderr=sys.stderr)))
+
+
 @app.command()
 def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,

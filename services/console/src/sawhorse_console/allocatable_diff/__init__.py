@@ -1,0 +1,1 @@
+"""`sawhorse allocatable-diff`: what the catalogue expects of each node beside what the node reports."""
