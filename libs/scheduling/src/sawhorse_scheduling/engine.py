@@ -1,10 +1,10 @@
 """A tier of pools handed to the packing engine: items become its classes, pivots its columns, its nodes patterns.
 
-What the engine is told exactly: which item may be on and which may open a column, limits of pools as budgets, host
-spread and host anti-affinity as caps per node. What it is told more strictly than the rule says, which costs price at
-most: pods with clashing host ports, with different requirements that only a node's labels settle, or of which one
-owns a host rule and the other is merely counted by it, never share a node. What it cannot be told is minValues (how
-many types a node may still become depends on everything on it): pools with that go to the greedy opener.
+What the engine is told: which item may be on and which may open a column, limits of pools as budgets, host spread and
+host anti-affinity as limits per node; pods with clashing host ports, or with different requirements that only a node's
+labels settle, never share a node. The last is stricter than need be where pools differ, which costs price at most. What
+it cannot be told is minValues (how many types a node may still become depends on everything on it): pools with that
+go to the greedy opener.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from sawhorse_scheduling.daemons import clash
 from sawhorse_scheduling.filling import Item
 from sawhorse_scheduling.hosts import APART
 from sawhorse_scheduling.opening import Pattern, take_loads
-from sawhorse_scheduling.packing import NodeGroup, PackedNode, PackingProblem, pack
+from sawhorse_scheduling.packing import NodeGroup, NodeRules, PackedNode, PackingProblem, pack
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import holds_daemons
 
@@ -70,8 +70,8 @@ def pack_tier(
     if not len(pivots.price):
         return [], None
     use, budget = _budgets(tier, pivots)
-    groups, apart, cap = _host_rules(items, limits)
-    apart |= _port_clashes(items) | _custom_clashes(items, pools)
+    groups, rules = _host_rules(items, limits)
+    apart = _port_clashes(items) | _custom_clashes(items, pools)
     packing = pack(
         PackingProblem(
             requests=np.array([item.requests for item in items], dtype=np.int64),
@@ -79,8 +79,9 @@ def pack_tier(
             columns_capacity=pivots.room,
             price=pivots.price,
             allowed=pivots.allowed,
-            node_cap=cap,
+            node_cap=np.array([1 if item.ports else UNBOUNDED for item in items], dtype=np.int64),
             groups=groups,
+            rules=rules,
             exclusions=tuple((int(a), int(b)) for a, b in np.argwhere(np.triu(apart, 1))),
             may_open=_may_open(items, pivots),
             budget_use=use,
@@ -172,24 +173,21 @@ def _budgets(tier: Sequence[PoolTable], pivots: _Pivots) -> tuple[IntArray | Non
     return np.column_stack(uses), np.array(left, dtype=np.int64)
 
 
-def _host_rules(items: Sequence[Item], limits: IntArray) -> tuple[tuple[NodeGroup, ...], BoolArray, IntArray]:
-    """Limits that items share, which of them exclude each other (I, I), and caps of single items (I,)."""
-    apart = np.zeros((len(items), len(items)), dtype=np.bool_)
-    cap = np.where([bool(item.ports) for item in items], 1, UNBOUNDED)
-    groups = []
-    if len(limits):
-        owns = np.array([item.owns for item in items], dtype=np.bool_)
-        matches = np.array([item.matches for item in items], dtype=np.bool_)
-        for rule in np.flatnonzero(any_along(owns, 0) & any_along(matches, 0)):
-            owner, counted = owns[:, rule], matches[:, rule]
-            both = owner & counted
-            limit = 1 if limits[rule] == APART else int(limits[rule])
-            if both.any():
-                groups.append(NodeGroup(tuple(int(i) for i in np.flatnonzero(both)), limit))
-            if (owner != counted).any():
-                pairs = owner[:, None] & counted[None, :] & ~(both[:, None] & both[None, :])
-                apart |= pairs | pairs.T
-    return tuple(groups), apart, cap.astype(np.int64)
+def _host_rules(items: Sequence[Item], limits: IntArray) -> tuple[tuple[NodeGroup, ...], NodeRules | None]:
+    """The host rules for the engine: limits that items share, and rules of which not all who are counted are owners."""
+    if not len(limits):
+        return (), None
+    owns = np.array([item.owns for item in items], dtype=np.bool_)
+    matches = np.array([item.matches for item in items], dtype=np.bool_)
+    both = owns & matches
+    groups = [
+        NodeGroup(tuple(np.flatnonzero(both[:, rule]).tolist()), 1 if limits[rule] == APART else int(limits[rule]))
+        for rule in np.flatnonzero(any_along(both, 0))
+    ]
+    at_work = any_along(owns, 0) & any_along(matches, 0)
+    uneven = np.flatnonzero(at_work & any_along(owns != matches, 0))
+    rules = NodeRules(limits[uneven], owns[:, uneven], matches[:, uneven]) if len(uneven) else None
+    return tuple(groups), rules
 
 
 def _port_clashes(items: Sequence[Item]) -> BoolArray:

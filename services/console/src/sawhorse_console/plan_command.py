@@ -12,6 +12,9 @@ from sawhorse_console.manifests_input import read_manifests
 from sawhorse_console.plan_output import Timing, write_json, write_table
 from sawhorse_console.plan_snapshot import Catalog, build_snapshot
 from sawhorse_model.manifests import ManifestError
+from sawhorse_scheduling.engine import Watch
+from sawhorse_scheduling.plan import Plan
+from sawhorse_scheduling.snapshot import Snapshot
 from sawhorse_scheduling.solve import solve
 
 DONE, SOMETHING_UNSCHEDULABLE, WRONG_INPUT = 0, 1, 2
@@ -47,16 +50,29 @@ def run_plan(
     except UnreadableError as error:
         _report(error.problems, stderr)
         return WRONG_INPUT
-    begun = time.perf_counter()
-    plan = solve(snapshot)
-    seconds = time.perf_counter() - begun
-    timing = Timing(first_seconds=seconds, first_price=plan.price_per_hour, solve_seconds=seconds)
+    plan, timing = solve_timed(snapshot)
     told = [*map(str, manifests.notable), *warnings, *notes]
     if output == "json":
         write_json(plan, timing, told, stdout)
     else:
         write_table(plan, timing, told, currency, stdout)
     return SOMETHING_UNSCHEDULABLE if plan.unschedulable else DONE
+
+
+def solve_timed(snapshot: Snapshot) -> tuple[Plan, Timing]:
+    """Plan and measure. The snapshot's time limit ends improving early."""
+    begun = time.perf_counter()
+    limit = snapshot.options.time_limit_seconds
+    first: list[float] = []
+    plan = solve(
+        snapshot,
+        Watch(
+            deadline=None if limit is None else lambda: time.perf_counter() - begun > limit,
+            on_first=lambda _: first.append(time.perf_counter() - begun),
+        ),
+    )
+    seconds = time.perf_counter() - begun
+    return plan, Timing(first[0] if first else seconds, plan.stats.first_price_per_hour, seconds)
 
 
 def _read_catalog(path: Path | None) -> tuple[Catalog, str, tuple[str, ...]]:

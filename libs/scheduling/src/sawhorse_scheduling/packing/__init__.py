@@ -5,6 +5,6 @@ which class may go where. `pack` gives nodes, what found no place, and a proven 
 """
 
 from sawhorse_scheduling.packing.engine import pack
-from sawhorse_scheduling.packing.problem import Effort, NodeGroup, PackedNode, Packing, PackingProblem
+from sawhorse_scheduling.packing.problem import Effort, NodeGroup, NodeRules, PackedNode, Packing, PackingProblem
 
-__all__ = ["Effort", "NodeGroup", "PackedNode", "Packing", "PackingProblem", "pack"]
+__all__ = ["Effort", "NodeGroup", "NodeRules", "PackedNode", "Packing", "PackingProblem", "pack"]

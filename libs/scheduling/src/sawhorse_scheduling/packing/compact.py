@@ -35,6 +35,8 @@ class Compact:
     node_cap: IntArray  # (C,) most pods of the class on one node, UNBOUNDED without a cap
     opens: BoolArray | None  # (C, T)
     groups: tuple[tuple[IntArray, int], ...]
+    rule_limits: IntArray  # (G,)
+    marks: IntArray  # (C, 2 G) one where the class owns, and where it matches, each rule, in turn
     conflicts: BoolArray | None  # (C, C), symmetric
     budget_use: IntArray  # (T, L)
     budget: IntArray  # (L,)
@@ -46,7 +48,24 @@ class Compact:
     @cached_property
     def limits_of(self) -> tuple[tuple[tuple[IntArray, int], ...], ...]:
         """For each class the groups it is in."""
-        return tuple(tuple(group for group in self.groups if c in group[0]) for c in range(len(self.counts)))
+        found: list[list[tuple[IntArray, int]]] = [[] for _ in self.counts]
+        for group in self.groups:
+            for c in group[0].tolist():
+                found[c].append(group)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def rules_of(self) -> tuple[tuple[tuple[int, int, bool, bool], ...], ...]:
+        """For each class the rules that it has to do with: number, limit, whether it owns and whether it matches."""
+        limits = self.rule_limits.tolist()
+        return tuple(
+            tuple(
+                (rule, limits[rule], bool(marks[2 * rule]), bool(marks[2 * rule + 1]))
+                for rule in range(len(limits))
+                if marks[2 * rule] or marks[2 * rule + 1]
+            )
+            for marks in self.marks.tolist()
+        )
 
     @cached_property
     def barred(self) -> NDArray[np.float32]:
@@ -89,7 +108,8 @@ def compact(problem: PackingProblem) -> Compact:
         for one in (int(position[first]), int(position[second])):
             special[one] = one
     special[cap < UNBOUNDED] = np.flatnonzero(cap < UNBOUNDED)
-    keys: list[_Table] = [requests, special[:, None], _packed(allowed)]
+    marks = _marks(problem)[class_order]
+    keys: list[_Table] = [requests, special[:, None], marks, _packed(allowed)]
     if opens is not None:
         keys.append(_packed(opens))
     for members, _ in groups:
@@ -128,6 +148,8 @@ def compact(problem: PackingProblem) -> Compact:
         node_cap=node_cap,
         opens=None if opens is None else opens[np.ix_(rows, useful)],
         groups=tuple(group for group in compact_groups if len(group[0]) > 1),
+        rule_limits=np.zeros(0, dtype=np.int64) if problem.rules is None else problem.rules.limits,
+        marks=marks[rows],
         conflicts=_conflicts(problem, position, class_of, len(rows)),
         budget_use=use[columns],
         budget=np.zeros(0, dtype=np.int64) if problem.budget is None else np.maximum(problem.budget, 0),
@@ -206,7 +228,9 @@ def _canonical(problem: PackingProblem) -> tuple[IntArray, IntArray]:
     if problem.node_cap is not None:
         cap = np.minimum(cap, problem.node_cap)
     prices = np.ascontiguousarray(problem.price + 0.0).view(np.int64)[:, None]
-    of_class = _hash_rows(np.concatenate([problem.requests, problem.counts[:, None], cap[:, None]], axis=1))
+    of_class = _hash_rows(
+        np.concatenate([problem.requests, problem.counts[:, None], cap[:, None], _marks(problem)], axis=1)
+    )
     of_column = _hash_rows(np.concatenate([problem.columns_capacity, prices, _budget_use(problem)], axis=1))
     for group in problem.groups:
         inside = list(group.classes)
@@ -241,6 +265,13 @@ def _budget_use(problem: PackingProblem) -> IntArray:
     if problem.budget_use is None:
         return np.zeros((len(problem.price), 0), dtype=np.int64)
     return problem.budget_use
+
+
+def _marks(problem: PackingProblem) -> IntArray:
+    if problem.rules is None:
+        return np.zeros((len(problem.counts), 0), dtype=np.int64)
+    both = np.stack([problem.rules.owns, problem.rules.matches], axis=2)
+    return both.reshape(len(problem.counts), -1).astype(np.int64)
 
 
 def _packed(mask: BoolArray) -> NDArray[np.uint8]:

@@ -52,7 +52,10 @@ def _grow_once(small: Compact, nodes: NodeSet, rest: IntArray, live: IntArray, v
     cost = extra[at, column]
     held = nodes.counts[node]
     larger = NodeSet(
-        column, held.copy(), small.capacity[column] - (small.capacity[nodes.column[node]] - nodes.room[node])
+        column,
+        held.copy(),
+        small.capacity[column] - (small.capacity[nodes.column[node]] - nodes.room[node]),
+        nodes.tally[node].copy(),
     )
     top_up(small, larger, rest, live)
     added = larger.counts - held
@@ -75,6 +78,7 @@ def _grow_once(small: Compact, nodes: NodeSet, rest: IntArray, live: IntArray, v
         rest -= pods
         nodes.counts[place] += pods.astype(np.int32)
         nodes.column[place] = column[pick]
+        nodes.tally[place] += pods @ small.marks
         nodes.room[place] = larger.room[pick] + (added[pick] - pods) @ small.requests
     return bool(moved)
 

@@ -30,7 +30,7 @@ def right_size(small: Compact, nodes: NodeSet) -> NodeSet:
         best = cost.argmin(axis=1)
         gain = cost[np.arange(len(best)), best] < small.cost[column[block]]
         column[block] = np.where(gain, best, column[block])
-    return NodeSet(column, nodes.counts, small.capacity[column] - load)
+    return NodeSet(column, nodes.counts, small.capacity[column] - load, nodes.tally)
 
 
 def settle(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawhorse_scheduling.arrays import BoolArray, FloatArray, IntArray
+from sawhorse_scheduling.arrays import UNBOUNDED, BoolArray, FloatArray, IntArray
 from sawhorse_scheduling.packing.compact import Compact
 
 Counts = NDArray[np.int32]
@@ -13,25 +13,37 @@ Counts = NDArray[np.int32]
 
 @dataclass(eq=False, slots=True)
 class NodeSet:
-    """N nodes: column, pods of each class, room left. Changed in place by the functions here only."""
+    """N nodes: column, pods of each class, room left, owners and matches of each rule.
+
+    Changed in place by the functions here only.
+    """
 
     column: IntArray  # (N,)
     counts: Counts  # (N, C)
     room: IntArray  # (N, R)
+    tally: IntArray  # (N, 2 G) pods that own and that match each rule, in turn
 
     @classmethod
     def empty(cls, small: Compact, columns: IntArray) -> "NodeSet":
         """New nodes without pods."""
-        return cls(columns, np.zeros((len(columns), len(small.counts)), dtype=np.int32), small.capacity[columns].copy())
+        return cls(
+            columns,
+            np.zeros((len(columns), len(small.counts)), dtype=np.int32),
+            small.capacity[columns].copy(),
+            np.zeros((len(columns), small.marks.shape[1]), dtype=np.int64),
+        )
 
     @classmethod
     def filled(cls, small: Compact, columns: IntArray, counts: Counts) -> "NodeSet":
         """Nodes with these pods on them."""
-        return cls(columns, counts, small.capacity[columns] - loads(small, counts))
+        tally: IntArray = counts.astype(np.int64) @ small.marks
+        return cls(columns, counts, small.capacity[columns] - loads(small, counts), tally)
 
     def take(self, which: IntArray | BoolArray) -> "NodeSet":
         """A copy of some of the nodes."""
-        return NodeSet(self.column[which].copy(), self.counts[which].copy(), self.room[which].copy())
+        return NodeSet(
+            self.column[which].copy(), self.counts[which].copy(), self.room[which].copy(), self.tally[which].copy()
+        )
 
     def __len__(self) -> int:
         """How many nodes."""
@@ -53,6 +65,7 @@ def joined(parts: list[NodeSet]) -> NodeSet:
         np.concatenate([part.column for part in parts]),
         np.concatenate([part.counts for part in parts]),
         np.concatenate([part.room for part in parts]),
+        np.concatenate([part.tally for part in parts]),
     )
 
 
@@ -68,14 +81,30 @@ def space_for(small: Compact, nodes: NodeSet, index: int) -> IntArray:
         rivals = np.flatnonzero(small.conflicts[index])
         if len(rivals):
             space[np.logical_or.reduce(nodes.counts[:, rivals] > 0, axis=1)] = 0
+    for rule, limit, owns, matches in small.rules_of[index]:
+        owners, matched = nodes.tally[:, 2 * rule], nodes.tally[:, 2 * rule + 1]
+        space = np.minimum(space, _by_rule(limit, owns, matches, owners, matched))
     free: IntArray = np.maximum(space, 0)
     return free
+
+
+def _by_rule(limit: int, owns: bool, matches: bool, owners: IntArray, matched: IntArray) -> IntArray:
+    """(N,) how many pods of a class a rule still allows on nodes with so many owners and matches."""
+    if limit == 0:
+        if owns and matches:
+            return np.where((owners > 0) | (matched > 0), 0, 1)
+        return np.where((matched if owns else owners) > 0, 0, UNBOUNDED)
+    if not matches:
+        return np.where(matched > limit, 0, UNBOUNDED)
+    return limit - matched if owns else np.where(owners > 0, limit - matched, UNBOUNDED)
 
 
 def put(small: Compact, nodes: NodeSet, index: int, where: IntArray, amount: IntArray) -> None:
     """Place pods of a class: `amount` (one number for each) on the nodes `where`."""
     nodes.counts[where, index] += amount.astype(np.int32)
     nodes.room[where] -= amount[:, None] * small.requests[index]
+    if small.rules_of[index]:
+        nodes.tally[where] += amount[:, None] * small.marks[index]
 
 
 def hardest_first(small: Compact) -> IntArray:
@@ -88,6 +117,7 @@ def hardest_first(small: Compact) -> IntArray:
     limited = small.node_cap < small.counts
     for members, _ in small.groups:
         limited[members] = True
+    limited |= (small.marks[:, ::2] > 0).any(axis=1)
     return np.lexsort((-parts.sum(axis=1), -parts.max(axis=1, initial=0.0), ~limited)).astype(np.int64)
 
 
@@ -163,6 +193,8 @@ def top_up(small: Compact, nodes: NodeSet, most: IntArray, order: IntArray) -> N
             amount = np.minimum(space_for(small, nodes, index), left)
             nodes.counts[:, index] += amount.astype(np.int32)
             nodes.room -= amount[:, None] * small.requests[index]
+            if small.rules_of[index]:
+                nodes.tally += amount[:, None] * small.marks[index]
 
 
 def openable(small: Compact, columns: IntArray, counts: Counts) -> BoolArray:

@@ -16,6 +16,19 @@ class NodeGroup:
     limit: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRules:
+    """Limits per node that count only where somebody carries them.
+
+    On a node with a pod of a class that owns a rule, at most `limits` pods of classes that match it; a limit of zero
+    means none but the owner itself. Where all who match also own, `NodeGroup` says the same and the bound knows it.
+    """
+
+    limits: IntArray  # (G,)
+    owns: BoolArray  # (C, G)
+    matches: BoolArray  # (C, G)
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How hard to try, in units of work, so that equal input gives an equal answer on any machine."""
@@ -44,6 +57,7 @@ class PackingProblem:
     allowed: BoolArray  # (C, T)
     node_cap: IntArray | None = None  # (C,) most pods of the class on one node; None or a huge number: no cap
     groups: tuple[NodeGroup, ...] = ()  # caps that several classes share
+    rules: NodeRules | None = None
     exclusions: tuple[tuple[int, int], ...] = ()  # pairs of classes that never share a node
     may_open: BoolArray | None = None  # (C, T) a node needs at least one pod of a class that may open its column
     budget_use: IntArray | None = None  # (T, L) what one node of the column takes from each budget
@@ -64,6 +78,9 @@ class PackingProblem:
         }
         if self.node_cap is not None:
             expected["node_cap"] = (self.node_cap.shape, (classes,))
+        if self.rules is not None:
+            for name, mask in (("rules.owns", self.rules.owns), ("rules.matches", self.rules.matches)):
+                expected[name] = (mask.shape, (classes, len(self.rules.limits)))
         if self.may_open is not None:
             expected["may_open"] = (self.may_open.shape, (classes, columns))
         if (self.budget is None) != (self.budget_use is None):

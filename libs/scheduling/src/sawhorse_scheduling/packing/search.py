@@ -201,6 +201,14 @@ def keeps_limits(small: Compact, nodes: NodeSet) -> BoolArray:
     sound = np.ones(len(nodes), dtype=np.bool_)
     for members, limit in small.groups:
         sound &= nodes.counts[:, members].sum(axis=1) <= limit
+    for rule, limit in enumerate(small.rule_limits.tolist()):
+        owners, matched = nodes.tally[:, 2 * rule], nodes.tally[:, 2 * rule + 1]
+        if limit:
+            sound &= (owners == 0) | (matched <= limit)
+        else:
+            both = (small.marks[:, 2 * rule] > 0) & (small.marks[:, 2 * rule + 1] > 0)
+            alone = (owners == 1) & (matched == 1) & (nodes.counts[:, both].sum(axis=1) == 1)
+            sound &= (owners == 0) | (matched == 0) | alone
     if small.conflicts is not None:
         held = (nodes.counts > 0).astype(np.float32)
         sound &= ((held @ small.conflicts.astype(np.float32)) * held).sum(axis=1) < 0.5
