@@ -7,6 +7,7 @@ synced, looks read it; before anything ends, pods are read live.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -186,7 +187,10 @@ class Draining:
 
     async def _step(self, claim: NodeClaim, node: Node, drain: _Drain) -> float | None:
         pods = await self._pods(node)
-        with self._steps.at(Step.EVICTING):
+        empty = not pods_to_drain(pods, self._clock.now())
+        if empty:
+            self._steps.before(Step.DRAINED)
+        with nullcontext() if empty else self._steps.at(Step.EVICTING):
             step = await self._drainer.step(node, pods, deadline_of(claim), policy_of(claim, reason=CAUSE), claim)
         drain.pods_left = len(step.waiting)
         if not step.done:

@@ -12,11 +12,13 @@ from sawhorse_kube.errors import KubeError
 from sawhorse_kube.kinds import Kind
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.errors import describe, leaves
+from sawhorse_runtime.failpoints import Steps
 from sawhorse_state.connection import State
 from sawhorse_state.errors import DeposedError, FlushedError, StateUnavailableError
 from sawhorse_state.mirror import MirrorWriter
 from sawhorse_watcher.instruments import Instruments
 from sawhorse_watcher.kindfeed import FeedTimes, KindFeed
+from sawhorse_watcher.steps import Step
 from sawhorse_watcher.wakeups import MIRROR_SYNCED, WakeRule
 
 log = structlog.get_logger(__name__)
@@ -52,6 +54,7 @@ class Feed:
         instruments: Instruments,
         times: FeedTimes | None = None,
         check: timedelta = CHECK,
+        steps: Steps | None = None,
     ) -> None:
         self._kube = kube
         self._state = state
@@ -60,6 +63,7 @@ class Feed:
         self._instruments = instruments
         self._times = times if times is not None else FeedTimes()
         self._check_every = check.total_seconds()
+        self._steps = steps if steps is not None else Steps()
         # Kept over sessions, so that a flush is not taken for a change of everything.
         self._rules = {kind.name: WakeRule(kind.name, node_class=kind in node_classes) for kind in self._kinds}
         self._feeds: tuple[KindFeed, ...] = ()
@@ -136,18 +140,22 @@ class Feed:
             tasks.append(group.create_task(self._check(writer), name="check-mirror"))
             tasks.append(group.create_task(self._announce(), name="announce-synced"))
             await stop.wait()
+            self._steps.before(Step.HAND_OVER)
             for task in tasks:
                 task.cancel()
+        self._steps.after(Step.HAND_OVER)
 
     def _feed(self, kind: Kind, writer: MirrorWriter) -> KindFeed:
         self._instruments.synced.labels(kind.name).set(0)
-        return KindFeed(kind, self._kube, writer, self._rules[kind.name], self._notify, self._instruments, self._times)
+        rule = self._rules[kind.name]
+        return KindFeed(kind, self._kube, writer, rule, self._notify, self._instruments, self._times, self._steps)
 
     async def _begin(self, writer: MirrorWriter, stop: asyncio.Event) -> bool:
         backoff = Backoff(0.1, maximum=5.0)
         while not stop.is_set():
             try:
-                await writer.begin(kind.name for kind in self._kinds)
+                with self._steps.at(Step.EPOCH):
+                    await writer.begin(kind.name for kind in self._kinds)
                 return True
             except StateUnavailableError as err:
                 if self._trouble != describe(err):

@@ -17,9 +17,11 @@ from sawhorse_kube.errors import GoneError, KubeError, NotFoundError
 from sawhorse_kube.kinds import Kind
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.errors import describe
+from sawhorse_runtime.failpoints import Steps
 from sawhorse_state.errors import StateUnavailableError
 from sawhorse_state.mirror import Change, MirrorWriter
 from sawhorse_watcher.instruments import Instruments
+from sawhorse_watcher.steps import Step
 from sawhorse_watcher.wakeups import WakeRule
 
 log = structlog.get_logger(__name__)
@@ -61,6 +63,7 @@ class KindFeed:
         notify: Callable[[str], None],
         instruments: Instruments,
         times: FeedTimes,
+        steps: Steps,
     ) -> None:
         self.kind = kind
         self.synced = False
@@ -71,6 +74,7 @@ class KindFeed:
         self._notify = notify
         self._instruments = instruments
         self._times = times
+        self._steps = steps
         self._backoff = Backoff(times.first_pause, maximum=times.longest_pause)
 
     async def run(self, why: str) -> None:
@@ -98,12 +102,14 @@ class KindFeed:
     async def _list(self, why: str) -> str:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        listing = await self._kube.list(self.kind)
+        with self._steps.at(Step.LISTED):
+            listing = await self._kube.list(self.kind)
         name = self.kind.name
         self._instruments.relists.labels(name, why).inc()
         if listing.unreadable:
             self._instruments.unreadable.labels(name).inc(listing.unreadable)
-        changed = await self._writer.replace_all(name, listing.objects, listing.resource_version)
+        with self._steps.at(Step.SYNCED):
+            changed = await self._writer.replace_all(name, listing.objects, listing.resource_version)
         self._instruments.written.labels(name).inc(changed)
         self._instruments.objects.labels(name).set(len(listing.objects))
         self._instruments.list_seconds.labels(name).observe(loop.time() - began)
@@ -182,7 +188,8 @@ class KindFeed:
         deadline = asyncio.get_running_loop().time() + self._times.write_deadline.total_seconds()
         while True:
             try:
-                changed = await self._writer.apply(self.kind.name, changes)
+                with self._steps.at(Step.SEEN):
+                    changed = await self._writer.apply(self.kind.name, changes)
                 break
             except StateUnavailableError as err:
                 if asyncio.get_running_loop().time() > deadline:

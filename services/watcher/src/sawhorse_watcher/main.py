@@ -12,6 +12,7 @@ from sawhorse_kube.kinds import MIRRORED
 from sawhorse_kube.leases import LeaderElector
 from sawhorse_runtime.clock import SystemClock
 from sawhorse_runtime.errors import SettingsError
+from sawhorse_runtime.failpoints import Steps, steps_or_exit
 from sawhorse_runtime.health import Readiness, serve_http
 from sawhorse_runtime.logs import setup_logging
 from sawhorse_runtime.metrics import Metrics
@@ -24,6 +25,7 @@ from sawhorse_watcher.feed import Feed
 from sawhorse_watcher.instruments import Instruments
 from sawhorse_watcher.settings import Settings
 from sawhorse_watcher.standing import CHECKS, Standing
+from sawhorse_watcher.steps import Step
 from sawhorse_watcher.wakeups import Waker
 
 PROG = "sawhorse-watcher"
@@ -34,7 +36,7 @@ DESCRIPTION = (
 LEASE = "sawhorse-watcher"
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, steps: Steps, stop: asyncio.Event) -> None:
     """Wire the real dependencies, run until `stop`, close them in reverse order."""
     metrics = Metrics()
     instruments = Instruments(metrics)
@@ -60,7 +62,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             settings.leader_election_lease_duration,
             clock=SystemClock(),
         )
-        waker = Waker(state, instruments)
+        waker = Waker(state, instruments, steps=steps)
         feed = Feed(
             kube,
             state,
@@ -68,6 +70,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             node_classes=settings.node_class_kinds,
             notify=waker.notify,
             instruments=instruments,
+            steps=steps,
         )
         standing = Standing(readiness, elector, feed, state, fresh=2 * settings.leader_election_lease_duration)
         grpc_port = None
@@ -99,5 +102,6 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 def main() -> int:
     """Run the service; returns the exit code."""
     settings = load_or_exit(Settings, prog=PROG, description=DESCRIPTION)
+    steps = steps_or_exit(Step, prog=PROG)
     setup_logging(settings.log_level, "watcher")
-    return run_service(partial(serve, settings))
+    return run_service(partial(serve, settings, steps))

@@ -10,10 +10,12 @@ import structlog
 
 from sawhorse_model.pod import Pod
 from sawhorse_runtime.errors import describe
+from sawhorse_runtime.failpoints import Steps
 from sawhorse_state.connection import State
 from sawhorse_state.errors import StateError
 from sawhorse_state.wake import wake
 from sawhorse_watcher.instruments import Instruments
+from sawhorse_watcher.steps import Step
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +82,10 @@ class WakeRule:
 class Waker:
     """Sends wake-ups, at most one in `PAUSE`, with all reasons of that while."""
 
-    def __init__(self, state: State, instruments: Instruments, *, pause: timedelta = PAUSE) -> None:
+    def __init__(
+        self, state: State, instruments: Instruments, *, pause: timedelta = PAUSE, steps: Steps | None = None
+    ) -> None:
+        self._steps = steps if steps is not None else Steps()
         self._state = state
         self._instruments = instruments
         self._pause = pause.total_seconds()
@@ -106,7 +111,8 @@ class Waker:
             reasons, self._reasons = self._reasons, {}
             self._new.clear()
             try:
-                await wake(self._state, SERVICE, ",".join(reasons))
+                with self._steps.at(Step.WOKEN):
+                    await wake(self._state, SERVICE, ",".join(reasons))
             except StateError as err:
                 # Not kept: the provisioner looks by itself within seconds, and a mirror out of reach wakes nobody.
                 self._instruments.wakes.labels("error").inc()
