@@ -15,7 +15,9 @@ from sawhorse_pricing.refresh import Follower, Refresher, Schedule
 from sawhorse_pricing.serving import Catalogue
 from sawhorse_pricing.settings import Settings
 from sawhorse_pricing.shared import RedisShared
+from sawhorse_pricing.steps import Step, mark_fetcher, mark_shared
 from sawhorse_runtime.clock import SystemClock
+from sawhorse_runtime.failpoints import Steps, steps_or_exit
 from sawhorse_runtime.health import Readiness, serve_http
 from sawhorse_runtime.logs import setup_logging
 from sawhorse_runtime.metrics import Metrics
@@ -33,7 +35,7 @@ DESCRIPTION = (
 LOADED = "catalogue"
 
 
-async def serve(settings: Settings, source: CatalogSource, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, source: CatalogSource, stop: asyncio.Event, steps: Steps | None = None) -> None:
     """Wire the real dependencies, run until `stop`, close them in reverse order.
 
     Args:
@@ -53,15 +55,19 @@ async def serve(settings: Settings, source: CatalogSource, stop: asyncio.Event) 
     async with AsyncExitStack() as stack:
         ports = await stack.enter_async_context(serve_http(settings, readiness, metrics.registry))
         state = await stack.enter_async_context(connect_state(settings.read_redis_url(), settings.cluster_name))
-        shared = RedisShared(state)
+        marks = steps if steps is not None else Steps()
+        shared = mark_shared(RedisShared(state), marks)
         report = partial(readiness.set, LOADED)
         follower = Follower(shared, catalogue, report=report)
         refresher = Refresher(
-            fetcher=Fetcher(
-                source,
-                region=settings.aws_region,
-                ask_prices=not settings.isolated_vpc and not settings.aws_region.startswith("us-gov-"),
-                instruments=instruments,
+            fetcher=mark_fetcher(
+                Fetcher(
+                    source,
+                    region=settings.aws_region,
+                    ask_prices=not settings.isolated_vpc and not settings.aws_region.startswith("us-gov-"),
+                    instruments=instruments,
+                ),
+                marks,
             ),
             shared=shared,
             follower=follower,
@@ -102,18 +108,19 @@ async def serve(settings: Settings, source: CatalogSource, stop: asyncio.Event) 
         await supervise(loops, stop=stop, drain=settings.drain_timeout)
 
 
-async def _run(settings: Settings, stop: asyncio.Event) -> None:
+async def _run(settings: Settings, steps: Steps, stop: asyncio.Event) -> None:
     async with connect_catalog_source(
         region=settings.aws_region,
         endpoint_url=settings.aws_endpoint_url,
         pricing_endpoint_url=settings.aws_pricing_endpoint_url,
         pricing_region=settings.aws_pricing_region,
     ) as source:
-        await serve(settings, source, stop)
+        await serve(settings, source, stop, steps)
 
 
 def main() -> int:
     """Run the service; returns the exit code."""
     settings = load_or_exit(Settings, prog=PROG, description=DESCRIPTION)
+    steps = steps_or_exit(Step, prog=PROG)
     setup_logging(settings.log_level, "pricing")
-    return run_service(partial(_run, settings))
+    return run_service(partial(_run, settings, steps))
