@@ -64,7 +64,7 @@ SELDOM: dict[Right, str] = {
     ("provisioner", "karpenter.k8s.aws", "ec2nodeclasses", "get"): "the same, and the finalizer of a deleted class",
 }
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(300)]
 
 
 def granted(documents: Iterable[dict[str, Any]]) -> set[Right]:
