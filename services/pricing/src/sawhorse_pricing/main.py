@@ -48,6 +48,7 @@ async def serve(settings: Settings, source: CatalogSource, stop: asyncio.Event, 
         settings=ResolveSettings(
             vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
             reserved_enis=settings.reserved_enis,
+            prefix_delegation=settings.prefix_delegation,
             require_subnets=True,
         ),
         instruments=instruments,

@@ -276,7 +276,14 @@ class Catalogue:
         settings = self._settings
         self._version = _digest(
             snapshot.version,
-            repr((settings.vm_memory_overhead_percent, settings.reserved_enis, settings.require_subnets)),
+            repr(
+                (
+                    settings.vm_memory_overhead_percent,
+                    settings.reserved_enis,
+                    settings.require_subnets,
+                    settings.prefix_delegation,
+                )
+            ),
             self._account.version,
             repr(sorted(self._measured.items())),
             *(" ".join(offering) for offering in sorted(self._unavailable)),

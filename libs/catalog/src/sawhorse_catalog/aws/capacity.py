@@ -7,7 +7,7 @@ from functools import cache
 
 from sawhorse_catalog.aws.compatibility import architecture
 from sawhorse_catalog.aws.families import CUSTOM, GIB
-from sawhorse_catalog.aws.network import eni_limit, network_table
+from sawhorse_catalog.aws.network import HOST_NETWORK_PODS, eni_limit, network_table
 from sawhorse_catalog.aws.node_class import ClassView
 from sawhorse_catalog.facts import Gpu, InstanceFacts
 from sawhorse_model.aws import AMD_GPU, EFA, GAUDI, NEURON, NEURON_CORE, NVIDIA_GPU, POD_ENI
@@ -15,6 +15,10 @@ from sawhorse_model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 MIB = 2**20
 DEFAULT_PODS = 110
+# With prefixes addresses are plenty, and what the kubelet copes with is the limit: AWS recommends these two.
+LARGE_PODS = 250
+LARGE_VCPUS = 30
+ADDRESSES_PER_PREFIX = 16
 DEFAULT_EPHEMERAL = 20 * GIB
 # EC2 reports more than a Graviton machine hands to its system.
 _ARM64_FIRMWARE_MIB = 64
@@ -42,17 +46,19 @@ def capacity(
     vm_memory_overhead_percent: float = 0.075,
     reserved_enis: int = 0,
     measured_memory: int | None = None,
+    prefix_delegation: bool = False,
 ) -> Capacity:
     """The capacity of a type under a NodeClass.
 
     Args:
         vm_memory_overhead_percent: share of memory that the hypervisor and the kernel keep, as a fraction.
         reserved_enis: interfaces that pods never get.
+        prefix_delegation: the network plugin gives pods addresses of whole prefixes.
         measured_memory: bytes that a real node of this type and image reported; it replaces the estimate.
     """
     cpu = vcpus(facts, view)
     estimate = memory_estimate(facts, vm_memory_overhead_percent)
-    pods = pod_limit(facts, view, cpu, reserved_enis)
+    pods = pod_limit(facts, view, cpu, reserved_enis, prefix_delegation=prefix_delegation)
     found = {
         CPU: cpu * 1000,
         MEMORY: estimate if measured_memory is None else measured_memory,
@@ -100,13 +106,18 @@ def _exact(share: float) -> Fraction:
     return Fraction(str(share))
 
 
-def pod_limit(facts: InstanceFacts, view: ClassView, cpus: int, reserved_enis: int) -> int:
+def pod_limit(
+    facts: InstanceFacts, view: ClassView, cpus: int, reserved_enis: int, *, prefix_delegation: bool = False
+) -> int:
     """How many pods the kubelet will take."""
     kubelet = view.kubelet
     if kubelet.max_pods is not None:
         pods = kubelet.max_pods
     elif view.family.eni_limited_pods:
         pods = eni_limit(facts, view, reserved_enis)
+        if prefix_delegation and facts.hypervisor != "xen" and pods > HOST_NETWORK_PODS:
+            addresses = (pods - HOST_NETWORK_PODS) * ADDRESSES_PER_PREFIX + HOST_NETWORK_PODS
+            pods = min(addresses, DEFAULT_PODS if facts.vcpus <= LARGE_VCPUS else LARGE_PODS)
     else:
         pods = DEFAULT_PODS
     return capped_by_cores(pods, view, cpus)

@@ -9,6 +9,8 @@ from importlib.resources import files
 from sawhorse_catalog.aws.node_class import ClassView
 from sawhorse_catalog.facts import InstanceFacts
 
+HOST_NETWORK_PODS = 2  # the network plugin and kube-proxy, which need no address of their own
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
@@ -43,4 +45,4 @@ def eni_limit(facts: InstanceFacts, view: ClassView, reserved_enis: int) -> int:
     usable = card - reserved_enis - view.efa_only_on_first_card
     if usable <= 0 or network.ipv4_per_interface <= 0:
         return 0
-    return usable * (network.ipv4_per_interface - 1) + 2
+    return usable * (network.ipv4_per_interface - 1) + HOST_NETWORK_PODS

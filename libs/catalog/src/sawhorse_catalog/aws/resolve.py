@@ -20,12 +20,14 @@ from sawhorse_model.instances import CapacityType, InstanceType
 class ResolveSettings:
     """What a cluster's operator sets for all NodeClasses.
 
+    `prefix_delegation`: the network plugin gives out prefixes, so that pods are not limited by single addresses.
     `require_subnets`: a NodeClass without resolved subnets has no zone (live) instead of all (offline).
     """
 
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
     require_subnets: bool = False
+    prefix_delegation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ def _resolve_one(
         vm_memory_overhead_percent=options.vm_memory_overhead_percent,
         reserved_enis=options.reserved_enis,
         measured_memory=measured,
+        prefix_delegation=options.prefix_delegation,
     )
     subnets = view.subnet_zones
     reachable = [zone for zone in facts.zones if subnets is None or zone in subnets]
