@@ -61,9 +61,10 @@ integration: setup ## tests against Redis, moto and API servers
 	$(call pytest_on,integration,120)
 e2e: setup ## the demo's story as processes, on both columns
 	$(call pytest_on,e2e,300)
-kube-assets: ## build the real control plane's binaries into a cache outside the clone (needs Go)
+kube-assets: ## build the real control plane's binaries, and helm, into a cache outside the clone (needs Go)
 	@tests/kube/build.sh
-helm: ## build helm into the same cache (needs Go); tests of the chart use it
+	@tests/kube/helm/build.sh >/dev/null
+helm: ## build helm alone into that cache; tests of the chart use it
 	@tests/kube/helm/build.sh
 images: ## build the container images (BASE=, ENGINE=, TAG=, PREFIX=, WHEELHOUSE=1; ARGS=names)
 	@BASE="$(BASE)" ENGINE="$(ENGINE)" TAG="$(TAG)" PREFIX="$(PREFIX)" WHEELHOUSE="$(WHEELHOUSE)" deploy/images/build.sh $(ARGS)
