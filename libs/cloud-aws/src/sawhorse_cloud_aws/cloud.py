@@ -2,8 +2,8 @@
 
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -169,9 +169,13 @@ def _utc_now() -> datetime:
 
 
 @asynccontextmanager
-async def connect_cloud(settings: AwsSettings) -> AsyncIterator[AwsCloud]:
+async def connect_cloud(
+    settings: AwsSettings, *, template_step: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> AsyncIterator[AwsCloud]:
     """A Cloud for one cluster.
 
+    Args:
+        template_step: see `FleetLauncher`.
     Raises:
         CloudError: EKS does not describe the cluster and settings do not either.
     """
@@ -205,6 +209,7 @@ async def connect_cloud(settings: AwsSettings) -> AsyncIterator[AwsCloud]:
                 group_of=groups.of,
                 cluster=facts,
                 region=region,
+                template_step=template_step,
             ),
             instances=instances,
         )

@@ -1,6 +1,7 @@
 """Launching a fleet: the CreateFleet request for a choice of offerings, and what its answer means."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,6 +86,7 @@ class FleetLauncher:
         ec2: an SDK client.
         find: living instances by launch token, in order of id.
         group_of: the placement group that a NodeClass selects.
+        template_step: entered while the templates of a launch are made sure of; crash tests die at its edges.
     """
 
     def __init__(
@@ -97,8 +99,10 @@ class FleetLauncher:
         group_of: Callable[[EC2NodeClass], Awaitable[PlacementGroup | None]],
         cluster: ClusterFacts,
         region: str,
+        template_step: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._ec2 = ec2
+        self._template_step = template_step
         self._templates = templates
         self._subnets = subnets
         self._find = find
@@ -167,7 +171,9 @@ class FleetLauncher:
             earlier, request = self._asked[launch.token]
             launch = replace(earlier, claims=launch.claims)
         else:
-            request = self._request(launch, await self._configs(launch))
+            with self._template_step():
+                configs = await self._configs(launch)
+            request = self._request(launch, configs)
         try:
             answer = await self._call(launch, request)
         except CloudError as error:

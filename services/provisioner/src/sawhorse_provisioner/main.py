@@ -113,7 +113,8 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
                     cluster_ca=settings.cluster_ca_bundle,
                     service_cidr=settings.service_cidr,
                     kubernetes_version=version,
-                )
+                ),
+                template_step=lambda: steps.at(Step.TEMPLATE),
             )
         )
         pricing = await enter(channel(settings.pricing_address, tls=tls, insecure_allowed=settings.insecure_grpc))
