@@ -30,6 +30,10 @@ def judged_by_type(requirements: Requirements) -> Requirements:
 
 
 def usable_types(subject: Subject, surroundings: Surroundings) -> frozenset[str]:
-    """Names of the types that meet the requirements of a pool or claim."""
-    wanted = judged_by_type(subject.requirements)
-    return frozenset(t.name for t in surroundings.types_for(subject) if t.requirements.is_compatible(wanted))
+    """Names of the types that meet the requirements of a pool or claim. Worked out once for each."""
+    known = surroundings.usable
+    if id(subject) not in known:
+        wanted = judged_by_type(subject.requirements)
+        types = surroundings.types_for(subject)
+        known[id(subject)] = frozenset(t.name for t in types if t.requirements.is_compatible(wanted))
+    return known[id(subject)]

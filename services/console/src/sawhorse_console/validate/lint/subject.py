@@ -98,6 +98,7 @@ class Surroundings:
     subjects: Sequence[Subject]
     now: datetime
     _resolved: dict[str, tuple[InstanceType, ...]] = field(default_factory=dict)  # by name of the NodeClass
+    usable: dict[int, frozenset[str]] = field(default_factory=dict)  # by id() of a subject; kept by `usable_types`
 
     def types_for(self, subject: Subject) -> tuple[InstanceType, ...]:
         """The built-in instance types as the object's NodeClass sees them; one that is not given has defaults."""
