@@ -52,7 +52,7 @@ class Opener:
         start = _State(tier, items)
         patterns, bound = self._packed(tier, items, rooms, watch)
         self.bounds.append(bound)
-        if start.pods > _FEW_PODS or len(items) > _FEW_ITEMS:
+        if not _are_few(items, start.pods):
             return patterns
         packed = _State(tier, items)
         start.restore()
@@ -69,7 +69,8 @@ class Opener:
         fixed_cost = problem.snapshot.options.fixed_cost
         patterns, bound = pack_tier(tier, items, problem.rules.limits, rooms, fixed_cost, watch)
         rest = [item for item in items if item.remaining]
-        if rest:  # where limits bite, one node at a time may find a place that a whole plan did not
+        # Where limits bite, one node at a time may find a place for the last pods that a whole plan did not.
+        if rest and _are_few(rest, sum(item.remaining for item in rest)):
             patterns += self._greedy(tier, rest, rooms)
         return patterns, bound
 
@@ -86,6 +87,10 @@ class Opener:
             price = float(np.where(pattern.allow & within[:, None], pool.price, np.inf).min())
             total += (price + self.problem.snapshot.options.fixed_cost) * len(pattern.loads)
         return total
+
+
+def _are_few(items: Sequence[Item], pods: int) -> bool:
+    return pods <= _FEW_PODS and len(items) <= _FEW_ITEMS
 
 
 class _State:

@@ -1,7 +1,7 @@
 """`sawhorse plan`: manifests and a catalogue in, a plan out. Offline; reads files and nothing else."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -59,19 +59,19 @@ def run_plan(
     return SOMETHING_UNSCHEDULABLE if plan.unschedulable else DONE
 
 
-def solve_timed(snapshot: Snapshot) -> tuple[Plan, Timing]:
+def solve_timed(snapshot: Snapshot, clock: Callable[[], float] = time.perf_counter) -> tuple[Plan, Timing]:
     """Plan and measure. The snapshot's time limit ends improving early."""
-    begun = time.perf_counter()
+    begun = clock()
     limit = snapshot.options.time_limit_seconds
     first: list[float] = []
     plan = solve(
         snapshot,
         Watch(
-            deadline=None if limit is None else lambda: time.perf_counter() - begun > limit,
-            on_first=lambda _: first.append(time.perf_counter() - begun),
+            deadline=None if limit is None else lambda: clock() - begun > limit,
+            on_first=lambda _: first.append(clock() - begun),
         ),
     )
-    seconds = time.perf_counter() - begun
+    seconds = clock() - begun
     return plan, Timing(first[0] if first else seconds, plan.stats.first_price_per_hour, seconds)
 
 
