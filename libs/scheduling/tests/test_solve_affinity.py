@@ -235,8 +235,8 @@ def test_a_label_that_a_claim_in_flight_may_get_either_way_is_no_place_to_be_fir
 
 
 def on_hosts(plan: Plan) -> list[Counter[str]]:
-    nodes = [*plan.new_nodes, *plan.existing_nodes]
-    return [Counter(pod.split("/")[1].rsplit("-", 1)[0] for pod in node.pods) for node in nodes]
+    pods = [n.pods for n in plan.new_nodes] + [n.pods for n in plan.existing_nodes]
+    return [Counter(pod.split("/")[1].rsplit("-", 1)[0] for pod in names) for names in pods]
 
 
 def test_pods_that_must_share_a_node_are_all_on_one() -> None:

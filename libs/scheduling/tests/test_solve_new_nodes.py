@@ -468,8 +468,6 @@ def test_very_many_equal_pods_are_one_class() -> None:
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"claims": ("data",)}, "VolumesNotSupported"),
-        ({"ephemeral_claims": ("scratch",)}, "VolumesNotSupported"),
         ({"resource_claims": True}, "ResourceClaimsNotSupported"),
         (
             {"required_terms": (NodeSelectorTerm(match_fields=(an_expression("metadata.name", "In", "n"),)),)},

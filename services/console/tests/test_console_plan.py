@@ -176,7 +176,7 @@ def test_a_stateful_set_with_volume_claims_is_reported_not_placed_without_them(c
     code = command.run(POOL, a_workload("StatefulSet", volumeClaimTemplates=claims))
 
     assert code == 1
-    assert {r["code"] for e in command.plan["unschedulable"] for r in e["reasons"]} == {"VolumesNotSupported"}
+    assert {r["code"] for e in command.plan["unschedulable"] for r in e["reasons"]} == {"VolumeClaimMissing"}
 
 
 def a_live_pod(name: str, owner: str, node: str = "", kind: str = "ReplicaSet") -> dict[str, Any]:

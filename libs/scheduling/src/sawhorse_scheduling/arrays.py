@@ -15,6 +15,8 @@ ObjectArray: TypeAlias = NDArray[np.object_]
 # "No bound" in counts of pods: larger than any count, small enough that sums of some stay in int64.
 UNBOUNDED = 2**40
 
+ATTACHABLE = "attachable-volumes/"  # prefix of the planner's own resources: attachments per CSI driver
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -37,8 +39,12 @@ class Axis:
         return np.array(data, dtype=np.int64).reshape(len(data), len(self.names))
 
     def mapping(self, vector: IntArray) -> dict[str, int]:
-        """A vector as a resource map, zeros left out."""
-        return {name: int(value) for name, value in zip(self.names, vector, strict=True) if value}
+        """A vector as a resource map, zeros and the planner's own resources left out."""
+        return {
+            name: int(value)
+            for name, value in zip(self.names, vector, strict=True)
+            if value and not name.startswith(ATTACHABLE)
+        }
 
 
 def times(available: IntArray, requests: IntArray) -> IntArray:

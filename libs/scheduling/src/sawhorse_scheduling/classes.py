@@ -14,6 +14,7 @@ from sawhorse_model.resources import CPU, MEMORY
 from sawhorse_scheduling.matching import AllOf, Matcher, spread_selector, term_matcher
 from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.snapshot import PodGroup, Snapshot
+from sawhorse_scheduling.volumes import Wants
 
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
@@ -129,9 +130,6 @@ def together(left: Requirements, right: Requirements) -> Requirements | None:
 
 def _refusal(spec: PodSpec) -> Reason | None:
     """Rules that this planner does not know yet: such pods are reported, never placed as if the rule were absent."""
-    if spec.claims or spec.ephemeral_claims:
-        names = ", ".join((*spec.claims, *spec.ephemeral_claims))
-        return Reason("", "VolumesNotSupported", f"it uses volume claims ({names}), which are not planned yet")
     if spec.resource_claims:
         return Reason("", "ResourceClaimsNotSupported", "it uses resource claims (DRA), which are not planned yet")
     if any(term.match_fields for term in spec.required_terms):
@@ -141,13 +139,21 @@ def _refusal(spec: PodSpec) -> Reason | None:
     return None
 
 
-def group_classes(snapshot: Snapshot, matchers: Sequence[Matcher]) -> tuple[PodClass, ...]:
-    """Group the snapshot's pods. `matchers` are all selectors in play, in any stable order."""
+def group_classes(
+    snapshot: Snapshot, matchers: Sequence[Matcher], wants: Sequence[Wants] | None = None
+) -> tuple[PodClass, ...]:
+    """Group the snapshot's pods.
+
+    Args:
+        matchers: all selectors in play, in any stable order.
+        wants: what each group's volumes ask; None: none uses volumes.
+    """
+    wants = wants or tuple(Wants() for _ in snapshot.pods)
     options = snapshot.options
     by_key: dict[str, list[int]] = {}
     for index, group in enumerate(snapshot.pods):
         if group.count:
-            by_key.setdefault(_key(group.pod, snapshot, matchers), []).append(index)
+            by_key.setdefault(_key(group.pod, wants[index], snapshot, matchers), []).append(index)
 
     def size(key: str) -> tuple[int, int, str]:
         requests = snapshot.pods[by_key[key][0]].pod.spec.requests
@@ -157,14 +163,20 @@ def group_classes(snapshot: Snapshot, matchers: Sequence[Matcher]) -> tuple[PodC
     for index, key in enumerate(sorted(by_key, key=size)):
         groups = tuple(sorted(by_key[key], key=lambda g: _first_name(snapshot.pods[g])))
         pod = snapshot.pods[groups[0]].pod
-        refusal = _refusal(pod.spec)
+        places = wants[groups[0]]
+        refusal = places.refusal or _refusal(pod.spec)
+        levels = () if refusal else _levels(pod.spec, ignore_preferences=options.ignore_preferences)
+        levels = tuple(kept for level in levels if (kept := _placed(level, places.choices)))
+        if refusal is None and not levels:
+            message = "its volumes and its own node selector and affinity have no place in common"
+            refusal = Reason("", "VolumesConflict", message)
         classes.append(
             PodClass(
                 index=index,
                 pod=pod,
                 groups=groups,
                 count=sum(snapshot.pods[g].count for g in groups),
-                levels=_levels(pod.spec, ignore_preferences=options.ignore_preferences) if refusal is None else ((),),
+                levels=levels if refusal is None else ((),),
                 exotic=any(pod.spec.requests.get(name, 0) > 0 for name in options.exotic),
                 refusal=refusal,
             ),
@@ -176,7 +188,13 @@ def _first_name(group: PodGroup) -> str:
     return group.names[0]
 
 
-def _key(pod: Pod, snapshot: Snapshot, matchers: Sequence[Matcher]) -> str:
+def _placed(level: tuple[Requirements, ...], places: tuple[Requirements, ...]) -> tuple[Requirements, ...]:
+    """A level's choices where volumes are; the first place comes first."""
+    found = (together(choice, place) for place in places for choice in level)
+    return tuple(dict.fromkeys(both for both in found if both is not None))
+
+
+def _key(pod: Pod, wants: Wants, snapshot: Snapshot, matchers: Sequence[Matcher]) -> str:
     """A text that is equal for pods with equal wishes, and the same in every run."""
     spec = pod.spec
     scoped = bool(spec.spread or spec.affinity or spec.anti_affinity)
@@ -191,8 +209,7 @@ def _key(pod: Pod, snapshot: Snapshot, matchers: Sequence[Matcher]) -> str:
         [(t.topology_key, t.weight, term_matcher(t, namespace, snapshot)) for t in (*spec.affinity,)],
         [(t.topology_key, t.weight, term_matcher(t, namespace, snapshot)) for t in (*spec.anti_affinity,)],
         sorted(map(repr, spec.host_ports)),
-        spec.claims,
-        spec.ephemeral_claims,
+        (wants.choices, wants.refusal),
         spec.resource_claims,
         namespace if scoped else "",
         [matcher.matches(namespace, labels) for matcher in matchers],

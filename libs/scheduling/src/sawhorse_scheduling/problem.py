@@ -15,6 +15,7 @@ from sawhorse_scheduling.matching import matchers_in_play
 from sawhorse_scheduling.pools import Fit, PoolTable, build_pool_table
 from sawhorse_scheduling.snapshot import Snapshot
 from sawhorse_scheduling.topology import Topology, build_topology
+from sawhorse_scheduling.volumes import with_volumes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +143,8 @@ def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
 
 def build_problem(snapshot: Snapshot) -> Problem:
     """Lay out a snapshot. Static pools and pools being deleted are not used."""
-    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot)), snapshot)
+    snapshot, wants = with_volumes(snapshot)
+    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot)
     axis = Axis.over(
         [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],
     )

@@ -7,7 +7,7 @@ snapshot from the mirror or from files; `solve(snapshot)` reads nothing else.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sawhorse_model.cluster import DaemonSet, Namespace
+from sawhorse_model.cluster import DaemonSet, Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod
@@ -72,6 +72,16 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Volumes:
+    """Volumes: claims by `namespace/name`, the rest by name; `limits` of CSINodes by node, then driver."""
+
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class SolveOptions:
     """How to plan. `exotic` are resources of accelerators: types that have one serve only pods that ask for one.
 
@@ -100,3 +110,4 @@ class Snapshot:
     daemons: tuple[DaemonSet, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     options: SolveOptions = field(default_factory=SolveOptions)
+    volumes: Volumes = field(default_factory=Volumes)

@@ -5,13 +5,13 @@ pools and types in the snapshot does not matter. Steps: lay out the problem, att
 nodes), check spread on the result and attempt again where limits or mutual rules broke it, price, explain.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 import numpy as np
 
 from sawhorse_model.instances import CapacityType
-from sawhorse_scheduling.arrays import IntArray, ObjectArray
+from sawhorse_scheduling.arrays import ATTACHABLE, IntArray, ObjectArray
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.engine import NO_WATCH, Watch
@@ -204,11 +204,18 @@ def _equal_nodes(
             pods=tuple(pods),
             requests=requests,
             daemon_requests=daemons,
-            allocatable=pool.types[first].allocatable,
+            allocatable=_real(pool.types[first].allocatable),
             classes=of,
         )
         for number, (pods, of) in enumerate(zip(rows, groups, strict=True), start=1)
     ]
+
+
+def _real(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Without the planner's own resources."""
+    if not any(name.startswith(ATTACHABLE) for name in amounts):
+        return amounts
+    return {name: amount for name, amount in amounts.items() if not name.startswith(ATTACHABLE)}
 
 
 def _unschedulable(
@@ -231,8 +238,8 @@ def _warnings(problem: Problem) -> tuple[str, ...]:
     ]
     if soft and not problem.snapshot.options.ignore_preferences:
         found.append(
-            f"preferred pod affinity and anti-affinity by hostname of {sum(c.count for c in soft)} pods is not planned for; "
-            "kube-scheduler still honours it where it can"
+            "preferred pod affinity and anti-affinity by hostname of "
+            f"{sum(c.count for c in soft)} pods is not planned for; kube-scheduler still honours it where it can"
         )
     reserved = sorted(
         {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sawhorse_model.cluster import DaemonSet
+from sawhorse_model.cluster import DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass
 from sawhorse_model.instances import CapacityType, InstanceType, Offering, requirement_in
 from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, OS, ZONE
 from sawhorse_model.meta import ObjectMeta, OwnerReference
@@ -17,7 +17,7 @@ from sawhorse_model.requirements import Operator, Requirement, Requirements, Req
 from sawhorse_model.resources import parse_resources
 from sawhorse_model.selectors import LabelSelector, SelectorExpression
 from sawhorse_model.taints import Taint
-from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool
+from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Volumes
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 NODE_CLASS = NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")
@@ -171,6 +171,47 @@ def a_node(
 def bound(pod: Pod, node: str = "node-1") -> Pod:
     """The same pod, running on a node."""
     return replace(pod, node_name=node, phase="Running", unschedulable=False)
+
+
+def a_claim(
+    name: str = "data",
+    *,
+    volume: str = "",
+    storage_class: str | None = "gp3",
+    namespace: str = "default",
+    **fields: Any,
+) -> PersistentVolumeClaim:
+    """A volume claim: bound to `volume` where one is named, else waiting under a storage class."""
+    done = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+    meta = ObjectMeta(name, namespace, annotations=done)
+    phase = fields.pop("phase", "Bound" if volume else "Pending")
+    return PersistentVolumeClaim(meta, phase, volume, storage_class, **fields)
+
+
+def a_volume(
+    name: str = "pv", *, zone: str = "", driver: str = "ebs.csi.aws.com", local: bool = False, **fields: Any
+) -> PersistentVolume:
+    """A volume, in a zone where one is named."""
+    terms = (a_term(an_expression("topology.ebs.csi.aws.com/zone", "In", zone)),) if zone else ()
+    return PersistentVolume(ObjectMeta(name), driver, local, fields.pop("terms", terms), **fields)
+
+
+def a_storage_class(
+    name: str = "gp3", *, binding_mode: str = "WaitForFirstConsumer", zones: Sequence[str] = (), **fields: Any
+) -> StorageClass:
+    """A storage class of EBS volumes."""
+    topologies = tuple(a_term(an_expression(ZONE, "In", zone)) for zone in zones)
+    return StorageClass(ObjectMeta(name), fields.pop("provisioner", "ebs.csi.aws.com"), binding_mode, topologies)
+
+
+def volumes_of(*things: Any, limits: Mapping[str, Mapping[str, int]] | None = None) -> Volumes:
+    """Claims, volumes and storage classes of a snapshot; `limits`: node → driver → volumes."""
+    return Volumes(
+        claims={t.meta.key: t for t in things if isinstance(t, PersistentVolumeClaim)},
+        volumes={t.meta.name: t for t in things if isinstance(t, PersistentVolume)},
+        classes={t.meta.name: t for t in things if isinstance(t, StorageClass)},
+        limits=limits or {},
+    )
 
 
 def a_daemonset(name: str = "agent", **spec: Any) -> DaemonSet:

@@ -37,6 +37,7 @@ from sawhorse_testing.checker_labels import (
     type_labels,
     within_limits,
 )
+from sawhorse_testing.checker_volumes import check_volumes
 
 
 def check_plan(snapshot: Snapshot, plan: Plan, *, types_per_node: int = 1000) -> list[str]:
@@ -68,6 +69,7 @@ class _Check:
         yield from self.spreads()
         yield from check_apart(self.snapshot, self.hosts)
         yield from check_near(self.snapshot, self.hosts)
+        yield from check_volumes(self.snapshot, self.plan, self.hosts)
         yield from self.left_over()
 
     def each_pod_once(self) -> Iterator[str]:

@@ -42,7 +42,9 @@ def keys_read(snapshot: Snapshot) -> set[str]:
         keys |= {normalize(e.key) for t in pod.spec.required_terms for e in t.expressions}
         keys |= {normalize(s.topology_key) for s in pod.spec.spread}
         keys |= {normalize(t.topology_key) for t in (*pod.spec.affinity, *pod.spec.anti_affinity)}
-    return keys
+    terms = [t for v in snapshot.volumes.volumes.values() for t in v.terms]
+    terms += [t for c in snapshot.volumes.classes.values() for t in c.topologies]
+    return keys | {normalize(e.key) for t in terms for e in t.expressions}
 
 
 def is_one(requirement: Requirement) -> bool:
