@@ -63,7 +63,7 @@ def test_a_price_is_read_in_dollars() -> None:
     assert price_from_product(a_product("0.0960000000")) == ("m6i.large", 0.096)
 
 
-def test_a_price_is_read_in_the_currency_of_china() -> None:
+def test_p05_a_price_is_read_in_the_currency_of_china() -> None:
     assert price_from_product(a_product("0.7210000000", "CNY")) == ("m6i.large", 0.721)
 
 

@@ -78,7 +78,7 @@ async def test_a_call_that_fails_fails_the_whole(
         await getattr(source, method)()
 
 
-async def test_prices_are_asked_elsewhere_where_policy_forbids_the_usual_region(
+async def test_p07_prices_are_asked_elsewhere_where_policy_forbids_the_usual_region(
     source: AwsCatalogSource, world: Any
 ) -> None:
     await world.fail("GetProducts", "AccessDeniedException", times=2)
@@ -97,7 +97,7 @@ async def test_prices_that_are_forbidden_everywhere_are_told_so(source: AwsCatal
         await source.fetch_on_demand_prices()
 
 
-async def test_a_price_region_that_was_set_is_the_only_one_asked(aws_sandbox: Any, world: Any) -> None:
+async def test_p07_a_price_region_that_was_set_is_the_only_one_asked(aws_sandbox: Any, world: Any) -> None:
     await world.fail("GetProducts", "AccessDeniedException")
 
     async with connect_catalog_source(

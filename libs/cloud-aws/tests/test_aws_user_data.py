@@ -170,7 +170,7 @@ packages: [jq]
 
 
 @pytest.mark.parametrize("text", [MIME, MIME.replace("\n", "\r\n"), "\n\n" + MIME])
-def test_a_mime_document_is_split_into_its_parts_whatever_its_line_ends(text: str) -> None:
+def test_l02_a_mime_document_is_split_into_its_parts_whatever_its_line_ends(text: str) -> None:
     result = built(a_class(userData=text))
 
     first, second, third = parts(result)
@@ -216,7 +216,7 @@ def test_a_script_that_holds_our_boundary_does_not_end_its_part() -> None:
         (MIME.replace("--BOUNDARY", "--OTHER"), "line 2: no line --BOUNDARY follows"),
     ],
 )
-def test_a_broken_mime_document_is_refused_with_the_line_named(text: str, told: str) -> None:
+def test_l02_a_broken_mime_document_is_refused_with_the_line_named(text: str, told: str) -> None:
     assert told in mime_problem(text)
     assert user_data_problem(a_class(userData=text)).startswith("spec.userData line ")
 

@@ -20,7 +20,14 @@ from sawhorse_cloud_aws.launch_fields import (
     interface_plan,
 )
 from sawhorse_cloud_aws.launched import describe_launch, fleet_instances
-from sawhorse_cloud_aws.outcomes import SUBNET_FULL, UNFULFILLABLE, failed_offerings, launch_error, name_cause
+from sawhorse_cloud_aws.outcomes import (
+    SUBNET_FULL,
+    UNFULFILLABLE,
+    failed_offerings,
+    launch_error,
+    launch_word,
+    name_cause,
+)
 from sawhorse_cloud_aws.reserved import by_id, partition_for
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.tags import TOKEN_TAG, fleet_tags
@@ -123,6 +130,8 @@ class FleetLauncher:
         if group is None and placement_selector(node_class):
             raise NodeClassNotReadyError(f"NodeClass {node_class.name}: its placement group is not there")
         subnets = self._subnets.choose(node_class.subnets)
+        # A zone whose subnets are all full is left alone while there is another; with none EC2 is asked again.
+        subnets = {z: s for z, s in subnets.items() if not self._subnets.is_full(s)} or subnets
         reservations = by_id(reservations_of(node_class))
         launch = Launch(
             token=token,
@@ -314,9 +323,9 @@ class FleetLauncher:
     def _result(self, launch: Launch, request: Mapping[str, Any], answer: Mapping[str, Any]) -> LaunchResult:
         errors: Sequence[Mapping[str, Any]] = answer.get("Errors") or ()
         zones = launch.zones
-        failed = failed_offerings(
-            self._without_full_subnets(launch, errors), launch.choice.capacity_type.value, launch.choice.pairs, zones
-        )
+        full = self._note_full_subnets(launch, errors)
+        out = [e for e in errors if e.get("ErrorCode") != SUBNET_FULL]
+        failed = failed_offerings(out, launch.choice.capacity_type.value, launch.choice.pairs, zones)
         instances = fleet_instances(
             answer,
             token=launch.token,
@@ -338,6 +347,11 @@ class FleetLauncher:
             if first.get("ErrorCode") in TEMPLATE_NOT_FOUND:
                 self._templates.forget(_names(request))
             raise launch_error(str(first.get("ErrorCode", "")), str(first.get("ErrorMessage", "")), failed=failed)
+        if full and not failed:
+            word, action = launch_word(SUBNET_FULL, "")
+            raise InsufficientCapacityError(
+                f"no free address in {', '.join(full)}, and no other zone is left", reason=word, action=action
+            )
         asked = sum(len(c["Overrides"]) for c in request["LaunchTemplateConfigs"])
         raise InsufficientCapacityError(
             f"no capacity in any of {asked} offerings ({launch.choice.capacity_type})",
@@ -345,20 +359,19 @@ class FleetLauncher:
             action="Allow more instance types or zones in the NodePool.",
         )
 
-    def _without_full_subnets(self, launch: Launch, errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The errors that set offerings aside: one of a full subnet only if it was the last of its zone."""
-        counted = []
+    def _note_full_subnets(self, launch: Launch, errors: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Remember the subnets that EC2 calls full, by id; returns them.
+
+        Their offerings are not out of capacity: NodeClasses with other subnets in the zone may well have them.
+        """
+        full = set()
         for error in errors:
             if error.get("ErrorCode") == SUBNET_FULL:
                 overrides = error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
-                zone = overrides.get("AvailabilityZone", "")
-                subnet_id = overrides.get("SubnetId") or launch.subnets.get(zone, "")
-                self._subnets.mark_full(subnet_id)
-                zone = zone or launch.zones.get(subnet_id, "")
-                if any(s.zone == zone and not self._subnets.is_full(s.id) for s in launch.node_class.subnets):
-                    continue
-            counted.append(error)
-        return counted
+                full.add(overrides.get("SubnetId") or launch.subnets.get(overrides.get("AvailabilityZone", ""), ""))
+        for subnet_id in full:
+            self._subnets.mark_full(subnet_id)
+        return sorted(full)
 
 
 def _remember(memory: dict[str, Any], token: str, what: Any) -> None:
