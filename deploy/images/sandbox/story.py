@@ -61,6 +61,8 @@ async def tell(options: Options, report: Report, console: Console) -> None:
         redis = await stack.enter_async_context(relay(("127.0.0.1", 0), split_address(options.redis)))
         pricing = await stack.enter_async_context(relay(("127.0.0.1", 0), split_address(options.pricing)))
         view = stack.enter_context(open_view(console))
+        # As the services read it: a line break at the end of the file is not part of it.
+        password = await asyncio.to_thread((options.secrets / "redis-password").read_text)
         # What a story reads of a world; the rest of it are processes, which are not ours here.
         world = SimpleNamespace(
             cluster=options.cluster,
@@ -68,7 +70,7 @@ async def tell(options: Options, report: Report, console: Console) -> None:
             aws=AwsSandbox(options.aws_endpoint, options.region, cast(Any, None)),
             kubeconfig=options.kubeconfig,
             redis=SimpleNamespace(port=redis),
-            redis_password_file=options.secrets / "redis-password",
+            redis_password_file=SimpleNamespace(read_text=password.strip),
             services={"pricing": SimpleNamespace(grpc_address=f"127.0.0.1:{pricing}")},
         )
         story = await stack.enter_async_context(open_story(cast(World, world), view, report))
@@ -82,14 +84,14 @@ def main() -> int:
     console = Console(file=sys.stderr if options.json else sys.stdout)
     try:
         asyncio.run(tell(options, report, console))
-    except* FAILURES as group:
+    except* (*FAILURES, OSError) as group:
         report.ok, report.error = False, "; ".join(describe(error) for error in group.exceptions)
-    if options.json:
-        print(json.dumps(report.to_json()))
-    else:
+    if not options.json:
         print_summary(console, report)
     if not report.ok:
-        print(f"story: {report.error}", file=sys.stderr)
+        print(f"story: {report.error}", file=sys.stderr, flush=True)
+    if options.json:
+        print(json.dumps(report.to_json()))
     return 0 if report.ok else 1
 
 
