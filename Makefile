@@ -45,7 +45,7 @@ types: setup ## mypy --strict over the sources
 imports: setup ## the import contracts
 	@$(BIN)/lint-imports --no-cache
 unit: setup ## unit and property tests
-	@$(BIN)/python -m pytest -q -m "not integration and not e2e" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 -m "not integration and not e2e" $(ARGS)
 
 # The real column runs where the control plane's binaries are. REQUIRE_REAL=1 (CI) makes their absence a failure.
 WITH_REAL = $(BIN)/python -c 'import os, sys; from sawhorse_sandbox.controlplane import find_assets; \
