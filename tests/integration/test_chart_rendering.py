@@ -1,6 +1,7 @@
 """What the chart renders: valid for helm, in the settings' own words, hardened, and with the least rights."""
 
 import importlib
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,33 @@ def test_a_required_value_that_is_missing_is_named(helm: Callable[..., Any], mis
 
     assert done.returncode != 0
     assert f"{missing}: required" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("settings.featureGates.nodeRepair=true", "featureGates"),
+        ("settings.preferencePolicy=Perhaps", "preferencePolicy"),
+        # Unquoted in a file, 1.30 is the number 1.3.
+        ("settings.kubernetesVersion=130", "kubernetesVersion"),
+    ],
+)
+def test_a_setting_that_the_chart_does_not_know_is_refused_by_name(
+    helm: Callable[..., Any], value: str, named: str
+) -> None:
+    words = ["--set", "settings.clusterName=x,settings.awsRegion=us-east-1", "--set", value]
+
+    done = helm("template", "sawhorse", CHART, *words)
+
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_every_setting_of_the_charts_values_is_in_its_schema() -> None:
+    values = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())
+    schema = json.loads((ROOT / "deploy/chart/values.schema.json").read_text())
+
+    assert set(schema["properties"]["settings"]["properties"]) == set(values["settings"])
 
 
 @pytest.mark.parametrize("service", SERVICES)
