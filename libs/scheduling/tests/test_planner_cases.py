@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from sawhorse_model import aws
+from sawhorse_model.cluster import Service
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, REGISTERED, WELL_KNOWN, ZONE
 from sawhorse_model.manifests.pods import parse_pod
+from sawhorse_model.meta import ObjectMeta
 from sawhorse_model.pod import SCHEDULE_ANYWAY, HostPort
 from sawhorse_model.requirements import RequirementSpec
+from sawhorse_scheduling.defaults import parse_default_spread
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
@@ -56,7 +59,8 @@ def types(*names: str, gone: Mapping[str, Sequence[str]] | None = None) -> list[
 
 def plan_of(**fields: Any) -> Plan:
     options = fields.pop("options", OPTIONS)
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
+    given: dict[str, Any] = {k: tuple(v) for k, v in fields.items()}
+    snapshot = Snapshot(options=options, **given)
     plan = solve(snapshot)
     assert check_plan(snapshot, plan) == []
     return plan
@@ -228,6 +232,26 @@ def test_s14_labels_that_are_added_later_count_as_present_for_daemons(label: str
     )
 
     assert [node.instance_type for node in plan.new_nodes] == ["m6i.xlarge"]
+
+
+def test_s16_the_clusters_default_spread_holds_for_pods_that_ask_for_none() -> None:
+    default = parse_default_spread(
+        '{"podTopologySpread": {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",'
+        ' "whenUnsatisfiable": "DoNotSchedule"}]}}'
+    )
+    service = Service(ObjectMeta("web", "default"), {"app": "web"})
+    own = a_group("own", 3, spread=(a_spread(HOSTNAME, app="own", max_skew=5),))
+
+    plan = plan_of(
+        pods=[a_group(count=6, cpu="300m"), own],
+        pools=[a_pool(types())],
+        services=[service],
+        options=replace(OPTIONS, default_spread=default),
+    )
+
+    homes = Counter(n.zone for n in plan.new_nodes for pod in n.pods if pod.startswith("default/web-"))
+    assert homes == {A: 2, B: 2, C: 2}
+    assert len({n.name for n in plan.new_nodes for pod in n.pods if pod.startswith("default/own-")}) == 1
 
 
 RANGE = (

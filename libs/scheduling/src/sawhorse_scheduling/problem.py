@@ -9,6 +9,7 @@ from sawhorse_model.taints import untolerated
 from sawhorse_scheduling.arrays import Axis, BoolArray, IntArray, all_along, any_along, share, times
 from sawhorse_scheduling.classes import PodClass, group_classes
 from sawhorse_scheduling.colocation import colocate
+from sawhorse_scheduling.defaults import with_default_spread
 from sawhorse_scheduling.existing import NodeTable, build_node_table
 from sawhorse_scheduling.hosts import HostRules, build_host_rules
 from sawhorse_scheduling.matching import matchers_in_play
@@ -50,6 +51,18 @@ class Problem:
     initial: tuple[IntArray, ...]  # per pool: what limits leave before planning
     _options: dict[tuple[int, Requirements], dict[int, list[dict[int, Option]]]] = field(default_factory=dict)
     _single: dict[tuple[int, int, Requirements], Option | None] = field(default_factory=dict)
+    _costs: dict[tuple[int, Requirements], float | None] = field(default_factory=dict)
+    _kinds: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _kind_of: dict[int, int] = field(default_factory=dict)
+
+    def _kind(self, members: PodClass) -> int:
+        """A number that classes share which ask for the same nodes, whatever else tells them apart."""
+        if members.index not in self._kind_of:
+            spec = members.pod.spec
+            asked = self.requests[members.index].tobytes()
+            key = (asked, members.exotic, spec.host_ports, spec.tolerations, members.levels)
+            self._kind_of[members.index] = self._kinds.setdefault(key, len(self._kinds))
+        return self._kind_of[members.index]
 
     def tiers(self) -> tuple[int, ...]:
         """The pools' weights, highest first."""
@@ -61,7 +74,7 @@ class Problem:
         Each tier is a list of stages: pools in the first serve the most wishes, the next are for pods that found no
         place there. Pools without an untolerated PreferNoSchedule taint come first, then higher levels of preference.
         """
-        key = (members.index, extra)
+        key = (self._kind(members), extra)
         if key not in self._options:
             self._options[key] = {
                 weight: found for weight in self.tiers() if (found := self._tier(members, extra, weight))
@@ -83,7 +96,7 @@ class Problem:
 
     def single(self, members: PodClass, pool: PoolTable, wants: Requirements) -> Option | None:
         """How the pool serves one pod of the class under these requirements; None when it cannot."""
-        key = (members.index, pool.index, wants)
+        key = (self._kind(members), pool.index, wants)
         if key not in self._single:
             self._single[key] = self._find(members, pool, wants)
         return self._single[key]
@@ -109,14 +122,17 @@ class Problem:
 
     def can_open(self, members: PodClass, extra: Requirements) -> float | None:
         """The least cost of one pod on a new node, limits as they stand at the start; None when there is none."""
-        costs = [
-            option.cost
-            for stages in self.options(members, extra).values()
-            for stage in stages
-            for option in stage.values()
-            if (any_along(option.opens, 1) & self._within_initial(option.pool)).any()
-        ]
-        return min(costs, default=None)
+        key = (self._kind(members), extra)
+        if key not in self._costs:
+            costs = [
+                option.cost
+                for stages in self.options(members, extra).values()
+                for stage in stages
+                for option in stage.values()
+                if (any_along(option.opens, 1) & self._within_initial(option.pool)).any()
+            ]
+            self._costs[key] = min(costs, default=None)
+        return self._costs[key]
 
     def _within_initial(self, pool: int) -> BoolArray:
         within: BoolArray = all_along(self.pools[pool].capacity <= self.initial[pool][None, :], 1)
@@ -143,7 +159,7 @@ def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
 
 def build_problem(snapshot: Snapshot) -> Problem:
     """Lay out a snapshot. Static pools and pools being deleted are not used."""
-    snapshot, wants = with_volumes(snapshot)
+    snapshot, wants = with_volumes(with_default_spread(snapshot))
     classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot)
     axis = Axis.over(
         [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],

@@ -7,10 +7,18 @@ snapshot from the mirror or from files; `solve(snapshot)` reads nothing else.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sawhorse_model.cluster import DaemonSet, Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from sawhorse_model.cluster import (
+    DaemonSet,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Service,
+    StorageClass,
+    Workload,
+)
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.nodepool import NodePool
-from sawhorse_model.pod import Pod
+from sawhorse_model.pod import Pod, TopologySpread
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.taints import Taint
 
@@ -98,6 +106,7 @@ class SolveOptions:
     fixed_cost: float = 0.01
     slack: float = 0.0
     max_pods_per_node: int | None = None
+    default_spread: tuple[TopologySpread, ...] = ()  # of the cluster, for pods without any; selectors are deduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +120,5 @@ class Snapshot:
     namespaces: tuple[Namespace, ...] = ()
     options: SolveOptions = field(default_factory=SolveOptions)
     volumes: Volumes = field(default_factory=Volumes)
+    services: tuple[Service, ...] = ()  # these and workloads only matter to the cluster's default spread
+    workloads: tuple[Workload, ...] = ()
