@@ -62,7 +62,7 @@ class Attempter:
         demands: list[Demand] = []
         for members in self._order():
             count = min(members.count, caps.get(members.index, members.count))
-            keys = problem.topology.keys(members)
+            keys = problem.keys(members)
             if keys:
                 demands += self._by_domain(attempt, tally, members, count, keys, evenly=evenly)
                 continue

@@ -54,6 +54,13 @@ class Problem:
     _costs: dict[tuple[int, Requirements], float | None] = field(default_factory=dict)
     _kinds: dict[tuple[object, ...], int] = field(default_factory=dict)
     _kind_of: dict[int, int] = field(default_factory=dict)
+    _keys: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def keys(self, members: PodClass) -> tuple[str, ...]:
+        """The labels whose value must be known for a class, as `Topology.keys`."""
+        if members.index not in self._keys:
+            self._keys[members.index] = self.topology.keys(members)
+        return self._keys[members.index]
 
     def _kind(self, members: PodClass) -> int:
         """A number that classes share which ask for the same nodes, whatever else tells them apart."""

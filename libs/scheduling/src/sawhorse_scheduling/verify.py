@@ -40,7 +40,7 @@ def excesses(problem: Problem, attempter: Attempter, attempt: Attempt) -> Iterat
         uses = [u for u in topology.uses[members.index] if u.hard]
         if not uses or not attempt.placed.get(members.index):
             continue
-        combos, _ = attempter.combos(members, topology.keys(members), attempt.table)
+        combos, _ = attempter.combos(members, problem.keys(members), attempt.table)
         for use in uses:
             sure, most = counted[use.group]
             domains = sure.keys() | {v for c in combos if c.new and (v := c.values[use.key]) is not None}

@@ -4,7 +4,7 @@ Two problems that differ only in the order of classes and columns become the sam
 same answer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -41,6 +41,8 @@ class Compact:
     budget_use: IntArray  # (T, L)
     budget: IntArray  # (L,)
     fixed_cost: float
+    kind: IntArray  # (C,)
+    barred: NDArray[np.float32]  # (S, T) one where a kind of class may not be on a column, whatever its size
     columns: IntArray  # (T,) number in the problem
     members: tuple[IntArray, ...]  # per merged class, its classes in the problem
     member_counts: tuple[IntArray, ...]
@@ -68,10 +70,10 @@ class Compact:
         )
 
     @cached_property
-    def barred(self) -> NDArray[np.float32]:
-        """(C, T) one where the class does not fit the column: ready for products."""
-        barred: NDArray[np.float32] = (self.fit == 0).astype(np.float32)
-        return barred
+    def of_kind(self) -> NDArray[np.float32]:
+        """(C, S) one where the class is of the kind: classes of a kind may be on the same columns, size apart."""
+        members: NDArray[np.float32] = (self.kind[:, None] == np.arange(len(self.barred))).astype(np.float32)
+        return members
 
     @cached_property
     def cost(self) -> FloatArray:
@@ -138,6 +140,7 @@ def compact(problem: PackingProblem) -> Compact:
     for members, limit in compact_groups:
         node_cap[members] = np.minimum(node_cap[members], limit)
     fit = np.minimum(fit, np.minimum(np.minimum(total, node_cap), _MOST_ON_A_NODE)[:, None])
+    kind, sample = _merge([_packed(masks[rows])], np.arange(len(rows)))
     by_class = [where[merged == index] for index in range(len(rows))]
     return Compact(
         requests=requests[rows],
@@ -154,10 +157,47 @@ def compact(problem: PackingProblem) -> Compact:
         budget_use=use[columns],
         budget=np.zeros(0, dtype=np.int64) if problem.budget is None else np.maximum(problem.budget, 0),
         fixed_cost=problem.fixed_cost,
+        kind=kind,
+        barred=(~masks[np.ix_(rows[sample], useful)]).astype(np.float32),
         columns=columns,
         members=tuple(class_order[each] for each in by_class),
         member_counts=tuple(counts[each] for each in by_class),
     )
+
+
+def without_rules(small: Compact) -> tuple[Compact, IntArray]:
+    """The problem with its rules left out and the classes merged that only they told apart; each class's number in it.
+
+    What is cheapest there is at most what is cheapest here: it guides the search, and a bound of it is one of this.
+    """
+    if not small.marks.shape[1]:
+        return small, np.arange(len(small.counts))
+    keys: list[_Table] = [small.requests, small.kind[:, None], small.node_cap[:, None]]
+    if small.opens is not None:
+        keys.append(_packed(small.opens))
+    for members, _ in small.groups:
+        inside = np.zeros((len(small.counts), 1), dtype=np.int64)
+        inside[members] = 1
+        keys.append(inside)
+    of, first = _merge(keys, np.arange(len(small.counts)))
+    counts = np.bincount(of, weights=small.counts.astype(np.float64), minlength=len(first)).astype(np.int64)
+    alone = times(small.capacity[None], small.requests[first][:, None, :])
+    most = np.minimum(np.minimum(counts, small.node_cap[first]), _MOST_ON_A_NODE)
+    fit = np.where(small.fit[first] > 0, np.minimum(alone, most[:, None]), 0)
+    lean = replace(
+        small,
+        requests=small.requests[first],
+        counts=counts,
+        fit=fit,
+        node_cap=small.node_cap[first],
+        opens=None if small.opens is None else small.opens[first],
+        groups=tuple((np.unique(of[members]), limit) for members, limit in small.groups),
+        rule_limits=small.rule_limits[:0],
+        marks=np.zeros((len(first), 0), dtype=np.int64),
+        conflicts=None,
+        kind=small.kind[first],
+    )
+    return lean, of
 
 
 def expand(

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from sawhorse_scheduling.arrays import IntArray
-from sawhorse_scheduling.packing.compact import Compact, compact, expand
+from sawhorse_scheduling.packing.compact import Compact, compact, expand, without_rules
 from sawhorse_scheduling.packing.improve import repair, settle
 from sawhorse_scheduling.packing.nodes import NodeSet, hardest_first, total_cost
 from sawhorse_scheduling.packing.patterns import pack_by_patterns
@@ -50,15 +50,18 @@ def _search(
         return problem.deadline is not None and problem.deadline()
 
     order = hardest_first(small)
-    relaxation = Relaxation(small)
+    lean, of = without_rules(small)
+    relaxation = Relaxation(lean)
     fluid = relaxation.solve(effort.lp_rounds)
     if fluid is None:
         raise ArithmeticError("the relaxation has no optimum: numbers beyond what the solver can hold")
-    bound = proven_bound(small, fluid)
+    bound = proven_bound(lean, fluid)
     guide = fluid
     if small.fixed_cost > 0:
         relaxation.use_fixed_cost()
         guide = relaxation.solve(effort.lp_rounds) or fluid
+    if lean is not small:
+        guide = guide.dealt(of, small.counts / lean.counts[of])
     nodes, rest = pack_by_slices(small, guide, order, work)
     nodes, rest = settle(small, nodes, rest, order, guide.class_values, work)
     first = _price(small, nodes)

@@ -13,7 +13,7 @@ from sawhorse_scheduling.packing.compact import Compact
 from sawhorse_scheduling.packing.nodes import NodeSet, able_columns, budget_left, greedy_fills, top_up
 
 _SIZES = 3  # larger columns tried for each node
-_NODES = 1024  # nodes looked at
+_NODES, _CELLS = 1024, 2**19  # nodes looked at, and nodes × classes
 _PASSES = 8
 
 
@@ -40,7 +40,8 @@ def grow(
 def _grow_once(small: Compact, nodes: NodeSet, rest: IntArray, live: IntArray, values: FloatArray) -> bool:
     """One pass over the nodes with most room; both are changed."""
     room = (nodes.room / np.maximum(small.capacity[nodes.column], 1)).sum(axis=1)
-    which = np.sort(np.argsort(-room, kind="stable")[:_NODES])
+    looked_at = max(64, min(_NODES, _CELLS // len(small.counts)))
+    which = np.sort(np.argsort(-room, kind="stable")[:looked_at])
     extra = small.cost[None, :] - small.cost[nodes.column[which], None]
     extra = np.where(able_columns(small, nodes, which) & (extra > 1e-12), extra, np.inf)
     sizes = min(_SIZES, extra.shape[1])

@@ -28,7 +28,7 @@ class NodeSet:
         """New nodes without pods."""
         return cls(
             columns,
-            np.zeros((len(columns), len(small.counts)), dtype=np.int32),
+            np.zeros((len(columns), len(small.counts)), dtype=np.int32, order="F"),  # filled class by class
             small.capacity[columns].copy(),
             np.zeros((len(columns), small.marks.shape[1]), dtype=np.int64),
         )
@@ -209,7 +209,7 @@ def able_columns(small: Compact, nodes: NodeSet, which: IntArray) -> BoolArray:
     """(len(which), T) the columns that could hold what the node holds, budgets apart."""
     held = (nodes.counts[which] > 0).astype(np.float32)
     load = small.capacity[nodes.column[which]] - nodes.room[which]
-    able = held @ small.barred < 0.5
+    able = (held @ small.of_kind) @ small.barred < 0.5
     for resource in range(load.shape[1]):
         able &= load[:, None, resource] <= small.capacity[None, :, resource]
     if small.opens is not None:

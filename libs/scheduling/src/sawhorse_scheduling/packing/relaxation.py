@@ -4,7 +4,7 @@ Minimise the price of fractional nodes so that each class is spread over columns
 over any resource. Few columns take part; all others are priced by the duals and the promising ones are added.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,10 @@ class Fluid:
     resource_prices: FloatArray  # (A, R) dual: what a unit of the resource is worth on a node of the column
     budget_values: FloatArray  # (L,) dual: what a unit of each budget would save
     worth: FloatArray  # (T,) an upper limit of what a node of each column can hold, in class values
+
+    def dealt(self, of: IntArray, part: FloatArray) -> "Fluid":
+        """The same for finer classes: `of` which of these each one is, `part` how much of it."""
+        return replace(self, spread=self.spread[of] * part[:, None], class_values=self.class_values[of])
 
 
 class Relaxation:

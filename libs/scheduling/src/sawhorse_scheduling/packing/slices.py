@@ -125,20 +125,20 @@ def _fills(
 ) -> tuple[Counts, FloatArray]:
     """One node of each column filled with what is left: pods (K, C) and what that earns (K,)."""
     counts = greedy_fills(small, columns, rest, live)
-    earned = _earned(small, columns, counts, worth)
+    earned = _earned(small, columns, counts, worth, live)
     if small.opens is not None and not (earned > 0.0).any():
         # Pods that may not open a column took the room of those that may: one that may goes first.
         for opener in live[np.logical_or.reduce(small.opens[np.ix_(live, columns)], axis=1)]:
             counts = greedy_fills(small, columns, rest, np.concatenate([[opener], live[live != opener]]))
-            earned = _earned(small, columns, counts, worth)
+            earned = _earned(small, columns, counts, worth, live)
             if (earned > 0.0).any():
                 break
     return counts, earned
 
 
-def _earned(small: Compact, columns: IntArray, counts: Counts, worth: FloatArray) -> FloatArray:
+def _earned(small: Compact, columns: IntArray, counts: Counts, worth: FloatArray, live: IntArray) -> FloatArray:
     """(K,) what each fill is worth for its cost; 0 where no pod of it may open the column."""
-    earned = (counts @ worth) / np.maximum(small.cost[columns], 1e-9)
+    earned = (counts[:, live] @ worth[live]) / np.maximum(small.cost[columns], 1e-9)
     earned[~openable(small, columns, counts)] = 0.0
     return earned
 
