@@ -109,12 +109,19 @@ class World:
         return self.directory / f"{name}-ready.json"
 
     async def start_service(
-        self, name: str, *, extra: Sequence[str] = (), timeout: float = START_SECONDS, wait: bool = True
+        self,
+        name: str,
+        *,
+        extra: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        timeout: float = START_SECONDS,
+        wait: bool = True,
     ) -> Service:
         """Start a service and wait until it says that it is ready.
 
         Args:
             extra: more flags; a flag given twice counts as given last.
+            env: more of the environment.
             wait: False returns at once; `ports` is empty then.
         Raises:
             ChildError: it ended or was not ready in time.
@@ -124,7 +131,7 @@ class World:
         command = [sys.executable, "-m", f"sawhorse_{name}.main", *self.arguments(name), *extra]
         if importlib.util.find_spec(f"sawhorse_{name}.__main__") is not None:
             command[2] = f"sawhorse_{name}"
-        child = start_child(name, command, log=self.directory / f"{name}.log", env=self.environment)
+        child = start_child(name, command, log=self.directory / f"{name}.log", env={**self.environment, **(env or {})})
         self.services[name] = Service(name, child, {})
         if wait:
             await wait_until_ready(child, lambda: asyncio.to_thread(ready_file.exists), timeout=timeout)
