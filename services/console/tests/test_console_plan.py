@@ -170,13 +170,77 @@ def test_a_job_counts_the_pods_that_run_at_a_time(command: Command, fields: dict
     assert len(command.placed()) == pods
 
 
-def test_a_stateful_set_with_volume_claims_is_reported_not_placed_without_them(command: Command) -> None:
-    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+TEMPLATES = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "gp3"}}]
 
-    code = command.run(POOL, a_workload("StatefulSet", volumeClaimTemplates=claims))
+
+def a_storage_class(**fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        **fields,
+    }
+
+
+def a_topology(zone: str) -> list[dict[str, Any]]:
+    return [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": [zone]}]}]
+
+
+def test_a_stateful_set_whose_storage_class_is_not_given_is_reported_not_placed_without_it(command: Command) -> None:
+    code = command.run(POOL, a_workload("StatefulSet", volumeClaimTemplates=TEMPLATES))
 
     assert code == 1
-    assert {r["code"] for e in command.plan["unschedulable"] for r in e["reasons"]} == {"VolumeClaimMissing"}
+    assert {r["code"] for e in command.plan["unschedulable"] for r in e["reasons"]} == {"VolumeClaimUnbound"}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_claims_that_a_stateful_set_will_make_are_planned_for(command: Command, named: bool) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"]} | ({"storageClassName": "gp3"} if named else {})
+    templates = [{"metadata": {"name": "data"}, "spec": spec}]
+    zone = "us-west-2b"
+
+    code = command.run(
+        POOL,
+        a_storage_class(allowedTopologies=a_topology(zone)),
+        a_workload("StatefulSet", volumeClaimTemplates=templates),
+    )
+
+    assert code == 0
+    assert {n["zone"] for n in command.plan["newNodes"]} == {zone}
+
+
+def test_a_pod_is_planned_where_its_given_volume_is(command: Command) -> None:
+    zone = "us-west-2b"
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data",
+            "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"volumeName": "pv-1"},
+        "status": {"phase": "Bound"},
+    }
+    term = {"matchExpressions": [{"key": "topology.ebs.csi.aws.com/zone", "operator": "In", "values": [zone]}]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv-1"},
+        "spec": {
+            "csi": {"driver": "ebs.csi.aws.com"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+    }
+    web = a_workload("Deployment")
+    web["spec"]["template"]["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+
+    code = command.run(POOL, claim, volume, web)
+
+    assert code == 0
+    assert {n["zone"] for n in command.plan["newNodes"]} == {zone}
 
 
 def a_live_pod(name: str, owner: str, node: str = "", kind: str = "ReplicaSet") -> dict[str, Any]:

@@ -3,14 +3,21 @@
 Workloads keep their replicas as a count; no object is made per replica.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sawhorse_console.manifests_files import Document, Problem, UnreadableError, read_documents
 from sawhorse_console.manifests_known import unknown_fields
-from sawhorse_model.cluster import DaemonSet, Namespace
+from sawhorse_model.cluster import (
+    CSINode,
+    DaemonSet,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from sawhorse_model.manifests import PARSERS, ManifestError, template_pod
 from sawhorse_model.manifests import fields as read
 from sawhorse_model.meta import ObjectMeta, OwnerReference
@@ -55,6 +62,7 @@ class Workload:
     meta: ObjectMeta
     replicas: int
     pod: Pod
+    claims: Mapping[str, str | None] = field(default_factory=dict)  # volumeClaimTemplates: name → storage class
 
 
 @dataclass(slots=True)
@@ -69,6 +77,10 @@ class Manifests:
     nodepools: list[NodePool] = field(default_factory=list)
     nodeclasses: dict[str, NodeClass] = field(default_factory=dict)
     namespaces: list[Namespace] = field(default_factory=list)
+    volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    storage_classes: list[StorageClass] = field(default_factory=list)
+    csi_nodes: list[CSINode] = field(default_factory=list)
     notable: list[Problem] = field(default_factory=list)
 
 
@@ -153,6 +165,10 @@ _KEEP: dict[str, Callable[[Manifests, Any], None]] = {
     "NodeClaim": lambda result, parsed: result.claims.append(parsed),
     "NodePool": lambda result, parsed: result.nodepools.append(parsed),
     "Namespace": lambda result, parsed: result.namespaces.append(parsed),
+    "PersistentVolumeClaim": lambda result, parsed: result.volume_claims.append(parsed),
+    "PersistentVolume": lambda result, parsed: result.volumes.append(parsed),
+    "StorageClass": lambda result, parsed: result.storage_classes.append(parsed),
+    "CSINode": lambda result, parsed: result.csi_nodes.append(parsed),
     "EC2NodeClass": _keep_class,
     **dict.fromkeys(_TEMPLATED, lambda result, parsed: result.workloads.append(parsed)),
 }
@@ -171,15 +187,13 @@ def _workload(document: Document) -> Workload:
     else:
         replicas = read.integer(spec, "replicas", "spec", 1, low=0, high=MOST_REPLICAS)
         owner_version = "v1" if kind == "ReplicationController" else "apps/v1"
-    claims = tuple(
-        read.text(read.mapping(item, "metadata", path), "name", f"{path}.metadata")
-        for index, item in enumerate(read.items(spec, "volumeClaimTemplates", "spec"))
-        for path in (f"spec.volumeClaimTemplates[{index}]",)
-    )
-    if claims:
-        pod = replace(pod, spec=replace(pod.spec, claims=(*pod.spec.claims, *claims)))
+    claims = {}
+    for index, item in enumerate(read.items(spec, "volumeClaimTemplates", "spec")):
+        path = f"spec.volumeClaimTemplates[{index}]"
+        name = read.text(read.mapping(item, "metadata", path), "name", f"{path}.metadata")
+        claims[name] = read.mapping(item, "spec", path).get("storageClassName")
     owner = OwnerReference(owner_version, kind, meta.name, meta.uid, controller=True)
-    return Workload(kind, meta, replicas, replace(pod, meta=replace(pod.meta, owners=(owner,))))
+    return Workload(kind, meta, replicas, replace(pod, meta=replace(pod.meta, owners=(owner,))), claims)
 
 
 def _running(raw: Any, spec: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Protocol, overload
 
 from sawhorse_catalog.aws.resolve import Resolution
 from sawhorse_console.manifests_input import Manifests, Workload
+from sawhorse_console.plan_volumes import given_volumes, own_claims
 from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import NODEPOOL, WELL_KNOWN
@@ -80,7 +81,11 @@ def build_snapshot(
         if found is not None:
             labels = {aws.NODECLASS_LABEL: pool.template.node_class_ref.name}
             pools.append(Pool(pool, found, _usage(pool, nodes), labels))
-    groups = [*_waiting_groups(cluster.waiting), *_replica_groups(manifests, cluster)]
+    volumes = given_volumes(manifests)
+    claims = dict(volumes.claims)
+    groups = [*_waiting_groups(cluster.waiting)]
+    for workload, names in _lacking(manifests, cluster):
+        groups += own_claims(workload, names, volumes, claims) if workload.claims else [PodGroup(workload.pod, names)]
     snapshot = Snapshot(
         pods=tuple(groups),
         nodes=tuple(nodes),
@@ -90,6 +95,7 @@ def build_snapshot(
         options=SolveOptions(
             well_known=WELL_KNOWN | aws.WELL_KNOWN, exotic=ACCELERATORS, time_limit_seconds=time_limit
         ),
+        volumes=replace(volumes, claims=claims),
     )
     return snapshot, tuple(warnings)
 
@@ -176,7 +182,7 @@ def _waiting_groups(pods: Sequence[Pod]) -> Iterator[PodGroup]:
         yield PodGroup(pod, (pod.meta.key,))
 
 
-def _replica_groups(manifests: Manifests, cluster: _Cluster) -> Iterator[PodGroup]:
+def _lacking(manifests: Manifests, cluster: _Cluster) -> Iterator[tuple[Workload, Sequence[str]]]:
     """The pods that workloads still lack. Names are `<workload>-<n>`, never one that is taken."""
     deployments = {w.meta.key for w in manifests.workloads if w.kind == "Deployment"}
     taken: dict[str, set[str]] = {}
@@ -199,7 +205,7 @@ def _replica_groups(manifests: Manifests, cluster: _Cluster) -> Iterator[PodGrou
             free = (name for name in ReplicaNames(f"{key}-", lacking + len(clashing), start) if name not in clashing)
             names = tuple(name for name, _ in zip(free, range(lacking), strict=False))
             used[key] += len(clashing)
-        yield PodGroup(workload.pod, names)
+        yield workload, names
 
 
 def _nodes(manifests: Manifests, cluster: _Cluster) -> Iterator[ExistingNode]:

@@ -10,11 +10,16 @@ from typing import Any, Protocol
 
 from sawhorse_kube.kinds import NODE, NODECLAIM, NODEPOOL, Kind
 from sawhorse_model.cluster import (
+    CSINode,
     DaemonSet,
     Namespace,
+    PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    Service,
+    StorageClass,
     VolumeAttachment,
+    Workload,
 )
 from sawhorse_model.labels import INTERRUPTED_AT
 from sawhorse_model.labels import NODEPOOL as NODEPOOL_LABEL
@@ -173,6 +178,27 @@ class ClusterState:
         """One PersistentVolumeClaim by `namespace/name`."""
         found: PersistentVolumeClaim | None = self._mirror.get("PersistentVolumeClaim", key)
         return found
+
+    def volumes(self) -> Mapping[str, PersistentVolume]:
+        """All PersistentVolumes by name."""
+        return self._mirror.all("PersistentVolume")
+
+    def storage_classes(self) -> Mapping[str, StorageClass]:
+        """All StorageClasses by name."""
+        return self._mirror.all("StorageClass")
+
+    def csi_nodes(self) -> Mapping[str, CSINode]:
+        """All CSINodes by the name of their node."""
+        return self._mirror.all("CSINode")
+
+    def services(self) -> tuple[Service, ...]:
+        """All Services."""
+        return tuple(self._mirror.all("Service").values())
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """All ReplicaSets, StatefulSets and ReplicationControllers."""
+        kinds = ("ReplicaSet", "StatefulSet", "ReplicationController")
+        return tuple(workload for kind in kinds for workload in self._mirror.all(kind).values())
 
     def is_going(self, claim: NodeClaim) -> bool:
         """Whether the claim's capacity will end: it is being deleted, also by a call whose echo is still to come."""

@@ -208,5 +208,6 @@ def solve_options(settings: Settings) -> SolveOptions:
         ignore_preferences=settings.preference_policy == "Ignore",
         min_values_strict=settings.min_values_policy == "Strict",
         max_instance_types=settings.max_instance_types,
+        default_spread=settings.scheduler_config,
         time_limit_seconds=settings.solve_timeout.total_seconds() / 2,
     )

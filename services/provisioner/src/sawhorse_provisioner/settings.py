@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from sawhorse_model.pod import TopologySpread
 from sawhorse_runtime.settings import (
     CommonSettings,
     address,
@@ -17,6 +18,7 @@ from sawhorse_runtime.settings import (
     text,
     url,
 )
+from sawhorse_scheduling.defaults import parse_default_spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,12 @@ class Settings(CommonSettings):
     )
     min_values_policy: str = option(
         choice("Strict", "BestEffort"), "Strict", "Whether minValues of NodePools may be lowered."
+    )
+    scheduler_config: tuple[TopologySpread, ...] = option(
+        parse_default_spread,
+        "",
+        "kube-scheduler's default spread as JSON, for pods that ask for none: "
+        '{"podTopologySpread": {"defaultConstraints": [...]}}.',
     )
     nominate_pods: str = option(
         choice("auto", "on", "off"),

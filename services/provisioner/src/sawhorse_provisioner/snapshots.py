@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from sawhorse_model.cluster import PersistentVolumeClaim
 from sawhorse_model.instances import CapacityType, InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, INTERRUPTED_AT, ZONE
 from sawhorse_model.labels import NODEPOOL as NODEPOOL_LABEL
@@ -21,7 +22,8 @@ from sawhorse_provisioner.catalog_client import ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.expectations import by_target
 from sawhorse_provisioner.pods import group_pods, is_evictable, is_reschedulable, opts_out
-from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot, SolveOptions
+from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot, SolveOptions, Volumes
+from sawhorse_scheduling.volumes import claim_keys, uses_volumes
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +80,9 @@ def freeze(
         daemons=state.daemon_sets(),
         namespaces=state.namespaces(),
         options=options,
+        volumes=used_volumes(state, (*planned.values(), *(pod for node in nodes for pod in node.pods))),
+        services=state.services() if options.default_spread else (),
+        workloads=state.workloads() if options.default_spread else (),
     )
     return Frozen(
         version=version,
@@ -87,6 +92,26 @@ def freeze(
         pools={name: pool.nodepool for name, pool in pools.items()},
         dying=frozenset(claim.meta.name for claim in state.interrupted()),
         expected=expected,
+    )
+
+
+def used_volumes(state: ClusterState, pods: Iterable[Pod]) -> Volumes:
+    """The claims that these pods use, with what says where they can be and how many a node takes."""
+    claims: dict[str, PersistentVolumeClaim] = {}
+    for pod in pods:
+        if uses_volumes(pod):
+            for key in claim_keys(pod, pod.meta.name):
+                claim = state.volume_claim(key)
+                if claim is not None:
+                    claims[key] = claim
+    if not claims:
+        return Volumes()
+    volumes, classes = state.volumes(), state.storage_classes()
+    return Volumes(
+        claims=claims,
+        volumes={c.volume_name: volumes[c.volume_name] for c in claims.values() if c.volume_name in volumes},
+        classes={name: classes[name] for c in claims.values() if (name := c.storage_class or "") in classes},
+        limits={name: node.limits for name, node in state.csi_nodes().items() if node.limits},
     )
 
 
