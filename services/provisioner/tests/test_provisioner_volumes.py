@@ -9,8 +9,8 @@ from sawhorse_model.cluster import CSINode
 from sawhorse_model.meta import ObjectMeta
 from sawhorse_model.pod import Pod
 from sawhorse_provisioner.cluster_state import Changed, ClusterState
-from sawhorse_provisioner.snapshots import used_volumes
 from sawhorse_provisioner.main import AWS_WORDS
+from sawhorse_provisioner.snapshots import used_volumes
 from sawhorse_runtime.clock import SystemClock
 from sawhorse_testing.builders import a_claim, a_pod, a_storage_class, a_volume
 
