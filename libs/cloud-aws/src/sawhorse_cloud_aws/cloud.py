@@ -15,6 +15,7 @@ from sawhorse_cloud_aws.amis import AmiFinder, minor_version
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import call, client
 from sawhorse_cloud_aws.catalog_source import describe_types
+from sawhorse_cloud_aws.dry_runs import DryRunMode, DryRuns
 from sawhorse_cloud_aws.fleet import FleetLauncher
 from sawhorse_cloud_aws.instances import Instances
 from sawhorse_cloud_aws.launched import describe_launch
@@ -33,6 +34,7 @@ from sawhorse_model.nodeclass import NodeClass
 class AwsSettings:
     """How to reach AWS and the cluster. Empty cluster facts are asked from EKS.
 
+    `dry_runs`: whether permissions are tried before a NodeClass counts as valid, and what a refusal does.
     `attempts` is how often the SDK makes a call that is throttled or gets no answer before we hear of it.
     """
 
@@ -44,6 +46,7 @@ class AwsSettings:
     service_cidr: str = ""
     kubernetes_version: str = ""
     attempts: int = 3
+    dry_runs: DryRunMode = DryRunMode.OFF
 
 
 class AwsCloud:
@@ -197,6 +200,9 @@ async def connect_cloud(
                 surveyor=InstanceTypeSurveyor(
                     fetch=lambda: describe_types(ec2, region),
                     monotonic=time.monotonic,
+                ),
+                dry_runs=DryRuns(
+                    ec2=ec2, cluster=facts, region=region, mode=settings.dry_runs, monotonic=time.monotonic
                 ),
                 clock=_utc_now,
             ),

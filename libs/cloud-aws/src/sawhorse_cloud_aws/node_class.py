@@ -1,6 +1,7 @@
 """Resolving an EC2NodeClass: subnets, security groups, images, instance profile; its conditions and its hash."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,9 +13,10 @@ from sawhorse_cloud_aws.account import PlacementGroups, find_reservations, reser
 from sawhorse_cloud_aws.amis import AmiFinder, UnsupportedAliasError, tag_filters
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import chunks, pages
+from sawhorse_cloud_aws.dry_runs import DryRuns
 from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
 from sawhorse_cloud_aws.profiles import InstanceProfiles
-from sawhorse_cloud_aws.spec import Misfit
+from sawhorse_cloud_aws.spec import Misfit, read_node_class
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.survey import COMPATIBLE, InstanceTypeSurveyor
 from sawhorse_cloud_aws.validation import VALIDATION, validate
@@ -55,6 +57,7 @@ class NodeClassResolver:
         cluster: ClusterFacts,
         groups: PlacementGroups,
         surveyor: InstanceTypeSurveyor,
+        dry_runs: DryRuns,
         clock: Callable[[], datetime],
     ) -> None:
         self._ec2 = ec2
@@ -64,6 +67,7 @@ class NodeClassResolver:
         self._cluster = cluster
         self._groups = groups
         self._surveyor = surveyor
+        self._dry_runs = dry_runs
         self._clock = clock
 
     async def resolve(self, node_class: EC2NodeClass, misfits: Sequence[Misfit] = ()) -> ResolvedNodeClass:
@@ -104,6 +108,9 @@ class NodeClassResolver:
         placement, group = await self._placement(node_class)
         types = await self._surveyor.condition(node_class, placement_strategy=group.strategy if group else "")
         validation = validate(node_class, misfits, conditions, self._cluster)
+        if validation.status == "True":
+            found_now, _ = read_node_class(replace(node_class.node_class, status=status))
+            validation = await self._dry_runs.check(found_now)
         conditions += [validation, placement, types]
         return ResolvedNodeClass(status, tuple(conditions), dependents, static_hash(node_class), HASH_VERSION)
 
