@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sawhorse_scheduling.packing import Effort, NodeGroup, Packing, PackingProblem, pack
+from sawhorse_scheduling.packing import Effort, NodeGroup, NodeRules, Packing, PackingProblem, pack
 from sawhorse_scheduling.packing.compact import compact
 from sawhorse_scheduling.packing.grow import grow
 from sawhorse_scheduling.packing.nodes import NodeSet, hardest_first
@@ -38,6 +38,17 @@ def a_problem(
         "allowed": np.ones((len(counts), len(price)), dtype=np.bool_),
     }
     return PackingProblem(**(values | overrides))
+
+
+def rules_hold(problem: PackingProblem, pods: Any) -> bool:
+    """Whether a node with so many pods of each class keeps the rules that only some classes carry."""
+    rules = problem.rules
+    for g, limit in enumerate([] if rules is None else rules.limits):
+        owners, matched = pods[rules.owns[:, g]].sum(), pods[rules.matches[:, g]].sum()
+        itself = owners == matched == pods[rules.owns[:, g] & rules.matches[:, g]].sum() == 1
+        if owners and matched > limit and not (limit == 0 and itself):
+            return False
+    return True
 
 
 def broken_rules(problem: PackingProblem, packing: Packing) -> list[str]:
@@ -65,6 +76,8 @@ def broken_rules(problem: PackingProblem, packing: Packing) -> list[str]:
         for first, second in problem.exclusions:
             if first in held and second in held and first != second:
                 found.append(f"{first} beside {second} in {node}")
+        if not rules_hold(problem, np.array([held.get(c, 0) for c in range(len(problem.counts))])):
+            found.append(f"{problem.rules} in {node}")
         if problem.may_open is not None and not any(problem.may_open[c, node.column] for c in held):
             found.append(f"nobody may open {node}")
         if problem.budget_use is not None:
@@ -94,6 +107,8 @@ def possible_nodes(problem: PackingProblem) -> list[tuple[int, tuple[int, ...]]]
             if any(pods[list(group.classes)].sum() > group.limit for group in problem.groups):
                 continue
             if any(pods[first] and pods[second] for first, second in problem.exclusions):
+                continue
+            if not rules_hold(problem, pods):
                 continue
             found.append((column, held))
     return found
@@ -134,6 +149,11 @@ def problems(draw: st.DrawFn, largest: int = 30, classes: int = 5, plain: bool =
         extra["groups"] = tuple(NodeGroup(tuple(members), limit) for members, limit in groups)
     if c > 1 and draw(st.booleans()):
         extra["exclusions"] = tuple(draw(st.lists(st.permutations(range(c)).map(lambda p: (p[0], p[1])), max_size=3)))
+    if draw(st.booleans()):
+        pairs = st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=c, max_size=c)
+        owns, matches = (np.array(draw(pairs), dtype=np.bool_) for _ in range(2))
+        limits = draw(st.lists(st.integers(0, 3), min_size=2, max_size=2))
+        extra["rules"] = NodeRules(np.array(limits, dtype=np.int64), owns, matches)
     if not plain and draw(st.booleans()):
         extra["may_open"] = np.array(draw(mask), dtype=np.bool_)
     if not plain and draw(st.booleans()):
@@ -225,6 +245,8 @@ def test_the_order_of_classes_and_columns_changes_neither_price_nor_bound(proble
         allowed=problem.allowed[np.ix_(classes, columns)],
         node_cap=None if problem.node_cap is None else problem.node_cap[classes],
         groups=tuple(NodeGroup(tuple(place[c] for c in group.classes), group.limit) for group in problem.groups),
+        rules=problem.rules
+        and NodeRules(problem.rules.limits, problem.rules.owns[classes], problem.rules.matches[classes]),
         exclusions=tuple((place[first], place[second]) for first, second in problem.exclusions),
         may_open=None if problem.may_open is None else problem.may_open[np.ix_(classes, columns)],
         budget_use=None if problem.budget_use is None else problem.budget_use[columns],
