@@ -237,8 +237,8 @@ async def test_a_watcher_that_is_killed_while_it_begins_is_followed_by_one_that_
     assert len(await cluster.machines()) == PODS
 
 
-async def test_a_watcher_that_is_killed_after_it_saw_a_pod_loses_no_pod(cluster: Cluster) -> None:
-    await cluster.restart("watcher", "seen:after")
+async def test_a_watcher_that_is_killed_after_it_saw_a_change_loses_no_pod(cluster: Cluster) -> None:
+    await cluster.restart("watcher", "seen:after", wait=False)
     await cluster.deploy()
     await cluster.killed("watcher")
 
