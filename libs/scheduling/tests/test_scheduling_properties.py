@@ -14,20 +14,24 @@ from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Snapshot,
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import (
     ZONES,
+    a_claim,
     a_daemonset,
     a_group,
     a_node,
     a_pod,
     a_pool,
     a_spread,
+    a_storage_class,
     a_term,
     a_type,
+    a_volume,
     a_wish,
     an_expression,
     bound,
     keep_apart,
     keep_near,
     resources,
+    volumes_of,
 )
 from sawhorse_testing.checker import check_plan
 
@@ -43,6 +47,20 @@ TYPES = (
     a_type("fat", "4", "32Gi", price=0.30, zones=ZONES[:2]),
     a_type("arm", "4", "8Gi", price=0.15, spot=0.06, arch="arm64"),
     a_type("gpu", "8", "32Gi", price=0.05, zones=ZONES[:1], gpu=1),
+)
+
+CLAIMS = ("here", "there", "open", "shared", "lost")
+VOLUMES = volumes_of(
+    a_claim("here", volume="v1"),
+    a_volume("v1", zone=ZONES[0]),
+    a_claim("there", volume="v2"),
+    a_volume("v2", terms=(a_term(an_expression(ZONE, "In", ZONES[1])), a_term(an_expression(ZONE, "In", ZONES[2])))),
+    a_claim("open"),
+    a_storage_class(zones=ZONES[:2]),
+    a_claim("shared", storage_class="efs"),
+    a_storage_class("efs", provisioner="efs.csi.aws.com"),
+    a_claim("lost", volume="gone"),
+    limits={"n0": {"ebs.csi.aws.com": 1}, "n1": {"ebs.csi.aws.com": 2}},
 )
 
 expressions = st.sampled_from(
@@ -99,6 +117,8 @@ def spec_fields(draw: st.DrawFn) -> dict[str, Any]:
     if draw(sometimes):
         fields["host_ports"] = (HostPort(8080),)
     if draw(sometimes):
+        fields["claims"] = tuple(draw(st.lists(st.sampled_from(CLAIMS), min_size=1, max_size=2, unique=True)))
+    if draw(sometimes):
         fields["more"] = {GPU: 1}
     return fields
 
@@ -139,6 +159,8 @@ def nodes(draw: st.DrawFn, name: str) -> ExistingNode:
             fields["anti_affinity"] = (keep_apart(key, app=draw(st.sampled_from(APPS))),)
         if draw(sometimes):
             fields["host_ports"] = (HostPort(8080),)
+        if draw(sometimes):
+            fields["claims"] = (draw(st.sampled_from(("here", "there"))),)
         labels = {"app": draw(st.sampled_from(APPS))}
         running.append(bound(a_pod(f"{name}-{number}", labels=labels, **fields), name))
     return a_node(
@@ -166,6 +188,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         pools=tuple(draw(pools(f"p{i}")) for i in range(draw(st.integers(1, 3)))),
         daemons=tuple(daemons),
         options=OPTIONS,
+        volumes=VOLUMES,
     )
 
 

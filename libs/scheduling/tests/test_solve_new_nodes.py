@@ -482,6 +482,29 @@ def test_a_rule_that_is_not_supported_is_reported_never_dropped(fields: dict[str
     assert codes(plan) == {("", code)}
 
 
+CPUS = "karpenter.k8s.aws/instance-cpu"
+
+
+@pytest.mark.parametrize("values", [("abc",), (), ("1", "2"), ("1.5",)])
+def test_a_comparison_that_cannot_be_read_leaves_its_own_pod_out_and_no_other(values: tuple[str, ...]) -> None:
+    wrong = a_term(an_expression(CPUS, "Gt", *values))
+
+    plan = plan_of(pods=[a_group(required_terms=(wrong,)), a_group("other")], pools=[a_pool([BIG])])
+
+    assert codes(plan) == {("", "InvalidRequirement")}
+    assert [p for n in plan.new_nodes for p in n.pods] == ["default/other-0"]
+
+
+def test_a_wish_or_a_daemons_term_that_cannot_be_read_is_passed_over() -> None:
+    wrong = an_expression(CPUS, "Lt", "many")
+    daemon = a_daemonset(required_terms=(a_term(wrong),), cpu="1")
+
+    plan = plan_of(pods=[a_group(preferred_terms=(a_wish(1, wrong),))], daemons=[daemon], pools=[a_pool([BIG])])
+
+    assert len(plan.new_nodes) == 1
+    assert plan.new_nodes[0].daemon_requests.get("cpu", 0) == 0
+
+
 def test_reserved_offerings_are_left_out_and_that_is_said() -> None:
     reserved = replace(SMALL.offerings[0], capacity_type=CapacityType.RESERVED, price=0.0, reservation_id="cr-1")
     kind = replace(SMALL, offerings=(*SMALL.offerings, reserved))

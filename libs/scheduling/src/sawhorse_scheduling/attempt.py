@@ -152,11 +152,34 @@ class Attempter:
             if cost is not None:
                 pinned.cost = cost
                 found[chosen] = pinned
+        self._note_domains(members, keys, found)
         order = sorted(found, key=lambda values: tuple(v or "" for v in values))
         position = {values: i for i, values in enumerate(order)}
         for row, values in spots:
             where[row] = position[values]
         return [found[values] for values in order], where
+
+    def _note_domains(
+        self, members: PodClass, keys: tuple[str, ...], found: dict[tuple[str | None, ...], Combo]
+    ) -> None:
+        """Mark what counts as a domain of the class though its volumes, or pods that it keeps away from, bar it there.
+
+        Spread is measured over what the pod's own node selector and affinity allow.
+        """
+        problem = self.problem
+        if not members.own_terms and not len(problem.topology.forbidden[members.index]):
+            return
+        if not any(use.hard for use in problem.topology.uses[members.index]):
+            return
+        wants = members.own_terms or members.required
+        listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
+        for chosen in product(*listed):
+            combo = found.get(chosen) or Combo(dict(zip(keys, chosen, strict=True)), 0, new=False)
+            if not combo.new:
+                pinned = Requirements(Requirement.of(k, Operator.IN, (v,)) for k, v in combo.values.items() if v)
+                if problem.could_open(members, [choice.intersection(pinned) for choice in wants]):
+                    combo.is_domain = True
+                    found[chosen] = combo
 
     def _new_domains(self, members: PodClass, keys: tuple[str, ...]) -> list[tuple[str | None, ...]]:
         """Combinations that a new node may be made in.

@@ -45,6 +45,7 @@ class PodClass:
     refusal: Reason | None = None
     parts: tuple[Part, ...] = ()  # of a bundle
     bundled: tuple[int, ...] = ()  # bundles that hold the class's pods: it is not planned by itself
+    own_terms: tuple[Requirements, ...] = ()  # what the pod itself requires, where volumes narrow that
     held: tuple[str, ...] = ()  # hostnames of the only nodes that it may be on
 
     @property
@@ -83,15 +84,27 @@ def term_requirements(selector: dict[str, str], specs: Sequence[RequirementSpec]
     return together
 
 
+def fault_of(term: NodeSelectorTerm) -> str:
+    """What is wrong with a term's expressions; empty when they can be read."""
+    try:
+        for expression in term.expressions:
+            Requirement.from_spec(expression)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def required_terms(spec: PodSpec) -> tuple[Requirements, ...]:
     """What a pod requires of its node: a choice; empty when nothing can satisfy it.
 
-    An affinity term without expressions matches no node, as in the API.
+    An affinity term without expressions, or with one that cannot be read, matches no node, as in the API.
     """
     selector = dict(spec.node_selector)
     terms = spec.required_terms or (NodeSelectorTerm(),)
     choices = (
-        term_requirements(selector, term.expressions) for term in terms if term.expressions or not spec.required_terms
+        term_requirements(selector, term.expressions)
+        for term in terms
+        if (term.expressions or not spec.required_terms) and not fault_of(term)
     )
     return tuple(dict.fromkeys(choice for choice in choices if choice is not None))
 
@@ -102,7 +115,7 @@ def _levels(spec: PodSpec, *, ignore_preferences: bool) -> tuple[tuple[Requireme
     if ignore_preferences or not strict:
         return (strict,)
     wishes = sorted(
-        (p for p in spec.preferred_terms if p.term.expressions and not p.term.match_fields),
+        (p for p in spec.preferred_terms if p.term.expressions and not p.term.match_fields and not fault_of(p.term)),
         key=lambda p: -p.weight,
     )
     asked = [tuple(wish.term.expressions) for wish in wishes]
@@ -134,6 +147,9 @@ def _refusal(spec: PodSpec) -> Reason | None:
         return Reason("", "ResourceClaimsNotSupported", "it uses resource claims (DRA), which are not planned yet")
     if any(term.match_fields for term in spec.required_terms):
         return Reason("", "MatchFieldsNotSupported", "its node affinity uses matchFields, which are not planned")
+    fault = next(filter(None, map(fault_of, spec.required_terms)), "")
+    if fault:
+        return Reason("", "InvalidRequirement", f"its node affinity cannot be read: {fault}")
     if not required_terms(spec):
         return Reason("", "RequirementsConflict", "its own node selector and node affinity exclude each other")
     return None
@@ -179,6 +195,7 @@ def group_classes(
                 levels=levels if refusal is None else ((),),
                 exotic=any(pod.spec.requests.get(name, 0) > 0 for name in options.exotic),
                 refusal=refusal,
+                own_terms=required_terms(pod.spec) if places.choices != Wants().choices else (),
             ),
         )
     return tuple(classes)

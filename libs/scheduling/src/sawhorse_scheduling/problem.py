@@ -1,5 +1,6 @@
 """The snapshot laid out for planning: classes, pools, existing capacity, rules; and where a class may get new nodes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -140,6 +141,15 @@ class Problem:
             ]
             self._costs[key] = min(costs, default=None)
         return self._costs[key]
+
+    def could_open(self, members: PodClass, wants: Sequence[Requirements]) -> bool:
+        """Whether one pod of the class could be on a new node under one of these, its own levels left aside."""
+        for pool in self.pools:
+            if untolerated(pool.taints, members.pod.spec.tolerations) is None:
+                for option in (self.single(members, pool, want) for want in wants):
+                    if option is not None and (any_along(option.opens, 1) & self._within_initial(pool.index)).any():
+                        return True
+        return False
 
     def _within_initial(self, pool: int) -> BoolArray:
         within: BoolArray = all_along(self.pools[pool].capacity <= self.initial[pool][None, :], 1)

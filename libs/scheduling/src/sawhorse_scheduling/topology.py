@@ -257,6 +257,7 @@ class Combo:
     new: bool  # whether new nodes are possible there
     cost: float = 0.0  # of one pod on a new node
     dealt: int = 0
+    is_domain: bool = False  # counts for spread though no pod of the class can be dealt there
 
 
 @dataclass(slots=True)
@@ -383,7 +384,7 @@ def _count(tally: Tally, topology: Topology, group: int, combo: Combo) -> int:
 def _domains(topology: Topology, use: SpreadUse, combos: Sequence[Combo]) -> tuple[str, ...]:
     """The domains that count for the minimum: those of nodes that take part, and those where a node could be made."""
     values = set(topology.existing_counts[use.group])
-    values |= {v for c in combos if c.new and (v := c.values[use.key]) is not None}
+    values |= {v for c in combos if (c.new or c.is_domain) and (v := c.values[use.key]) is not None}
     return tuple(sorted(values))
 
 

@@ -43,7 +43,9 @@ def excesses(problem: Problem, attempter: Attempter, attempt: Attempt) -> Iterat
         combos, _ = attempter.combos(members, problem.keys(members), attempt.table)
         for use in uses:
             sure, most = counted[use.group]
-            domains = sure.keys() | {v for c in combos if c.new and (v := c.values[use.key]) is not None}
+            domains = sure.keys() | {
+                v for c in combos if (c.new or c.is_domain) and (v := c.values[use.key]) is not None
+            }
             least = least_count(sure, sorted(domains), use.min_domains)
             yield from _of_use(counting, members, use, most, least)
 

@@ -61,7 +61,10 @@ def wants_of(group: PodGroup, volumes: Volumes) -> Wants:
     if not uses_volumes(group.pod):
         return Wants()
     names = group.names if group.pod.spec.ephemeral_claims else group.names[:1]
-    found = {_wants(claim_keys(group.pod, name), volumes) for name in names}
+    try:
+        found = {_wants(claim_keys(group.pod, name), volumes) for name in names}
+    except ValueError as error:
+        return Wants(refusal=Reason("", "VolumeClaimUnusable", f"where its volumes can be cannot be read: {error}"))
     refused = [w for w in found if w.refusal is not None]
     if refused:
         return min(refused, key=lambda w: w.refusal.message if w.refusal is not None else "")
