@@ -70,6 +70,11 @@ class Compact:
         )
 
     @cached_property
+    def marked(self) -> tuple[IntArray, ...]:
+        """For each class the columns of `marks` that are one."""
+        return tuple(np.flatnonzero(marks) for marks in self.marks)
+
+    @cached_property
     def of_kind(self) -> NDArray[np.float32]:
         """(C, S) one where the class is of the kind: classes of a kind may be on the same columns, size apart."""
         members: NDArray[np.float32] = (self.kind[:, None] == np.arange(len(self.barred))).astype(np.float32)

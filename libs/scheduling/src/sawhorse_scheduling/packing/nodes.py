@@ -194,7 +194,7 @@ def top_up(small: Compact, nodes: NodeSet, most: IntArray, order: IntArray) -> N
             nodes.counts[:, index] += amount.astype(np.int32)
             nodes.room -= amount[:, None] * small.requests[index]
             if small.rules_of[index]:
-                nodes.tally += amount[:, None] * small.marks[index]
+                nodes.tally[:, small.marked[index]] += amount[:, None]
 
 
 def openable(small: Compact, columns: IntArray, counts: Counts) -> BoolArray:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 
-from sawhorse_scheduling.arrays import FloatArray, IntArray
+from sawhorse_scheduling.arrays import BoolArray, FloatArray, IntArray
 from sawhorse_scheduling.packing.compact import Compact
 from sawhorse_scheduling.packing.grow import grow
 from sawhorse_scheduling.packing.nodes import (
@@ -27,6 +27,7 @@ from sawhorse_scheduling.packing.relaxation import Fluid
 
 # A slice asks for a little more than its even part: rounding losses are then made up for at once.
 _ROUND_UP = 0.8
+_TRIED = 384  # columns filled on trial at each step
 
 
 def pack_by_slices(small: Compact, fluid: Fluid, order: IntArray, work: Counter[str]) -> tuple[NodeSet, IntArray]:
@@ -88,7 +89,7 @@ def fill_rest(
     while rest.any():
         live = order[rest[order] > 0]
         most = affordable(small, budget)
-        columns = _worth_a_try(small, live, rest, np.flatnonzero(most > 0))
+        columns = _worth_a_try(small, live, rest, worth, np.flatnonzero(most > 0))
         if not len(columns):
             break
         counts, earned = _fills(small, columns, rest, live, worth)
@@ -143,11 +144,25 @@ def _earned(small: Compact, columns: IntArray, counts: Counts, worth: FloatArray
     return earned
 
 
-def _worth_a_try(small: Compact, live: IntArray, rest: IntArray, columns: IntArray) -> IntArray:
+def _most_promising(
+    small: Compact, live: IntArray, rest: IntArray, worth: FloatArray, columns: IntArray, fits: BoolArray
+) -> tuple[IntArray, BoolArray]:
+    """The columns on which an even part of all that is left and fits would be worth most for its cost."""
+    asked = (rest[live, None] * small.requests[live]).T.astype(np.float64) @ fits  # (R, K)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.where(asked > 0, small.capacity[columns].T / asked, np.inf).min(axis=0, initial=1.0)
+    earned = part * ((rest[live] * worth[live]) @ fits) / np.maximum(small.cost[columns], 1e-9)
+    best = np.sort(np.argsort(-earned, kind="stable")[:_TRIED])
+    return columns[best], fits[:, best]
+
+
+def _worth_a_try(small: Compact, live: IntArray, rest: IntArray, worth: FloatArray, columns: IntArray) -> IntArray:
     """Columns that take any of the live classes; of those with room for all that is left, the cheapest of a kind."""
     fits = small.fit[np.ix_(live, columns)] > 0
     some = np.logical_or.reduce(fits, axis=0)
     columns, fits = columns[some], fits[:, some]
+    if len(columns) > _TRIED:
+        columns, fits = _most_promising(small, live, rest, worth, columns, fits)
     total = rest[live] @ small.requests[live]
     roomy = np.flatnonzero(np.logical_and.reduce(small.capacity[columns] >= total, axis=1))
     if len(roomy) < 2:
