@@ -50,6 +50,16 @@ async def test_one_owner_holds_the_lock_and_only_it_gives_it_back(state: State) 
     assert (taken, still, await shared.try_lock("b", MINUTE)) == ([True, False], False, True)
 
 
+async def test_the_owner_may_hold_the_lock_for_longer(state: State) -> None:
+    shared = RedisShared(state)
+    await shared.try_lock("a", timedelta(milliseconds=200))
+
+    assert await shared.try_lock("a", MINUTE)
+
+    await asyncio.sleep(0.3)
+    assert not await shared.try_lock("b", MINUTE)
+
+
 async def test_a_lock_ends_by_itself(state: State) -> None:
     shared = RedisShared(state)
     await shared.try_lock("a", timedelta(milliseconds=30))

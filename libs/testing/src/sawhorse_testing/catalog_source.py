@@ -151,9 +151,9 @@ class FakeSharedCatalog:
         self.out_of_stock |= {(r.capacity_type, r.instance_type, r.zone) for r in reports}
 
     async def try_lock(self, owner: str, longest: timedelta) -> bool:
-        """Become the one that fetches."""
+        """Become the one that fetches, or stay it."""
         self._check()
-        if self.lock_owner:
+        if self.lock_owner not in ("", owner):
             return False
         self.lock_owner = owner
         return True

@@ -39,7 +39,7 @@ LOOK = timedelta(seconds=2)  # how often a replica asks itself whether something
 POLL = timedelta(seconds=1)  # how often it asks Redis for news when nobody wakes it
 MEASURED = timedelta(seconds=30)  # how often it asks for measured memory
 SECOND_LOOK = timedelta(seconds=30)
-LOCK = timedelta(seconds=60)  # a crashed fetcher holds the others up for no longer
+LOCK = timedelta(seconds=15)  # a crashed fetcher holds the others up for no longer; a living one renews it
 _WARN_AGAIN = timedelta(hours=1)
 
 
@@ -277,13 +277,28 @@ class Refresher:
 
     @asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[bool]:
-        mine = await self._shared.try_lock(self._owner, LOCK)
-        try:
-            yield mine
-        finally:
-            if mine:
+        if not await self._shared.try_lock(self._owner, LOCK):
+            yield False
+            return
+        failed: Exception | None = None
+        async with asyncio.TaskGroup() as group:
+            keeper = group.create_task(self._keep_lock(), name="keep-refresh-lock")
+            try:
+                yield True
+            except Exception as error:
+                failed = error  # the group would wrap it
+            finally:
+                keeper.cancel()
                 with contextlib.suppress(Exception):  # it ends by itself
                     await self._shared.unlock(self._owner)
+        if failed is not None:
+            raise failed
+
+    async def _keep_lock(self) -> None:
+        while True:
+            await asyncio.sleep(LOCK.total_seconds() / 3)
+            with contextlib.suppress(Exception):  # two that fetch do no harm
+                await self._shared.try_lock(self._owner, LOCK)
 
     def _due(self) -> str:
         """What is due: "catalog", "spot" or nothing."""

@@ -19,6 +19,9 @@ _ACCOUNT = "catalog:account"
 _AT_ONCE = 500
 _LOCK = "lease:pricing-refresh"
 _TAKE = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0"
+_TAKE_OR_KEEP = (
+    f"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end {_TAKE}"
+)
 # Only our own: after a pause longer than the bound somebody else may hold it.
 _GIVE_BACK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
@@ -73,7 +76,10 @@ class Shared(Protocol):
         ...
 
     async def try_lock(self, owner: str, longest: timedelta) -> bool:
-        """Become the one that fetches, for `longest` at most. It only saves work: two that fetch do no harm."""
+        """Become the one that fetches, or stay it, for `longest` from now at most.
+
+        It only saves work: two that fetch do no harm.
+        """
         ...
 
     async def unlock(self, owner: str) -> None:
@@ -151,7 +157,7 @@ class RedisShared:
 
     async def try_lock(self, owner: str, longest: timedelta) -> bool:
         milliseconds = int(longest.total_seconds() * 1000)
-        return bool(await self._state.eval("take the refresh lock", _TAKE, [_LOCK], [owner, milliseconds]))
+        return bool(await self._state.eval("take the refresh lock", _TAKE_OR_KEEP, [_LOCK], [owner, milliseconds]))
 
     async def unlock(self, owner: str) -> None:
         await self._state.eval("give the refresh lock back", _GIVE_BACK, [_LOCK], [owner])
