@@ -401,6 +401,17 @@ async def test_g05_nested_virtualization_is_launched_on_types_that_have_it_only(
     assert result.launched["default-1"].instance.instance_type == "m8i.large"
 
 
+async def test_g05_a_type_that_a_stale_catalogue_still_offers_is_set_aside_and_no_loop(world: Any) -> None:
+    node_class = await world.resolved("stale", {"cpuOptions": {"nestedVirtualization": "enabled"}})
+    # As if the feature had been withdrawn: types as a class without the option sees them.
+    world.instance_types = world.types(world.node_class, "m5.large")
+
+    with pytest.raises(InsufficientCapacityError) as caught:
+        await launch(world, a_claim(capacity_types=["on-demand"]), node_class=node_class)
+
+    assert {(f.instance_type, f.code) for f in caught.value.failed} == {("m5.large", "UnsupportedOperation")}
+
+
 async def test_nested_virtualization_disabled_leaves_every_type(world: Any) -> None:
     node_class = await world.resolved("flat", {"cpuOptions": {"nestedVirtualization": "disabled"}})
     world.instance_types = world.types(node_class, "m5.large")

@@ -73,6 +73,8 @@ def launch_problem(
             f"architecture '{image.architecture}' of the specified AMI."
         )
         return "InvalidParameterValue", text
+    if problem := _cpu_problem(template.data.get("CpuOptions") or {}, instance_type):
+        return problem
     if subnet_id and not any(subnet_id in by_id for by_id in ec2.subnets.values()):
         return "InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist"
     for group in template.security_group_ids:
@@ -83,6 +85,18 @@ def launch_problem(
         value = profile.get("Name") or profile.get("Arn")
         text = f"Value ({value}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
         return "InvalidParameterValue", text
+    return None
+
+
+def _cpu_problem(options: Mapping[str, Any], instance_type: str) -> tuple[str, str] | None:
+    facts = INSTANCE_TYPES[instance_type]
+    features = facts["ProcessorInfo"].get("SupportedFeatures") or ()
+    if options.get("NestedVirtualization") == "enabled" and "nested-virtualization" not in features:
+        return "UnsupportedOperation", f"Nested virtualization is not supported on {instance_type}."
+    valid = facts["VCpuInfo"].get("ValidCores") or ()
+    if options.get("CoreCount") and int(options["CoreCount"]) not in valid:
+        text = f"The CPU options of {instance_type} do not allow {options['CoreCount']} cores."
+        return "UnsupportedOperation", text
     return None
 
 
