@@ -63,6 +63,7 @@ class Topology:
     uses: tuple[tuple[SpreadUse, ...], ...]  # per class
     counted_by: tuple[Mapping[int, int], ...]  # per class: groups that count its pods, with how many of one unit
     hard_groups: frozenset[int]
+    near_groups: frozenset[int]  # those that somebody must be near to
     forbidden: tuple[Requirements, ...]  # per class: domains where anti-affinity with bound pods keeps it away
     existing_counts: tuple[dict[str, int], ...]  # per group, value → matching bound pods; all values of its nodes
     near: tuple[tuple[NearUse, ...], ...]  # per class
@@ -76,12 +77,9 @@ class Topology:
         own = {use.key for use in self.uses[row]} | {use.key for use in self.near[row]}
         own |= {wish.key for wish in self.wishes[row]}
         own |= {self.apart.rules[rule].key for rule in (*self.apart.owned[row], *self.apart.meant[row])}
-        watched = self.hard_groups | self._near_groups()
+        watched = self.hard_groups | self.near_groups
         others = {self.groups[g].key for g in self.counted_by[row] if g in watched}
         return tuple(sorted(own | others))
-
-    def _near_groups(self) -> frozenset[int]:
-        return frozenset(use.group for uses in self.near for use in uses)
 
     def is_ruled(self, members: PodClass) -> bool:
         """Whether hard rules of the class's own say in which domains it may be."""
@@ -138,6 +136,7 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
         uses=tuple(uses),
         counted_by=weights,
         hard_groups=hard,
+        near_groups=frozenset(use.group for found in near for use in found),
         forbidden=_forbidden(snapshot, classes, table),
         existing_counts=tuple(_existing_counts(g, table) for g in groups),
         near=tuple(near),

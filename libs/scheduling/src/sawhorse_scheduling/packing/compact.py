@@ -18,6 +18,9 @@ _Hash: TypeAlias = NDArray[np.uint64]
 _Table: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
 
 
+# With more classes than this, each try of an improvement costs more and finds less: fewer are made.
+_MANY_CLASSES = 512
+
 # Counts on nodes are 32-bit: pods that ask for nothing are spread over more nodes beyond this.
 _MOST_ON_A_NODE = 2**31 - 1
 
@@ -68,6 +71,10 @@ class Compact:
             )
             for marks in self.marks.tolist()
         )
+
+    def tries(self, most: int, least: int = 1) -> int:
+        """How many tries of an improvement are worth their time, `most` where there are few classes."""
+        return max(least, most * _MANY_CLASSES // max(_MANY_CLASSES, len(self.counts)))
 
     @cached_property
     def marked(self) -> tuple[IntArray, ...]:

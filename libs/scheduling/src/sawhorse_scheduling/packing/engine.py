@@ -14,8 +14,9 @@ from sawhorse_scheduling.packing.relaxation import Relaxation, proven_bound
 from sawhorse_scheduling.packing.slices import pack_by_slices
 
 # Patterns pay where nodes hold few pods of few classes; beyond, slices are nearly as good as the fluid and a search
-# of one node takes long: so many pods on a node on average times classes.
+# of one node takes long: so many pods on a node on average times classes, and so many classes at all.
 _SMALL_SEARCH = 1024
+_FEW_CLASSES = 1024
 
 
 def pack(problem: PackingProblem) -> Packing:
@@ -76,7 +77,8 @@ def _search(
             found, left = settle(small, found, left, order, values, work)
             if (int(left.sum()), total_cost(small, found)) < (int(rest.sum()), total_cost(small, nodes)):
                 nodes, rest = found, left
-    nodes, rest = repair(small, nodes, rest, values, order, effort.repairs, effort.stall, enough, stop, work)
+    tries, stall = small.tries(effort.repairs), small.tries(effort.stall, least=2)
+    nodes, rest = repair(small, nodes, rest, values, order, tries, stall, enough, stop, work)
     if rest.any():
         nodes, rest = settle(small, nodes, rest, order, values, work)
     work["lp_rounds"] = relaxation.rounds
@@ -84,6 +86,8 @@ def _search(
 
 
 def _is_small_search(small: Compact, nodes: NodeSet) -> bool:
+    if len(small.counts) > _FEW_CLASSES:
+        return False
     return int(small.counts.sum()) * min(len(small.counts), 64) <= _SMALL_SEARCH * len(nodes)
 
 

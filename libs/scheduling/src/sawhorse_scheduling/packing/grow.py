@@ -27,7 +27,7 @@ def grow(
     """
     rest = rest.copy()
     nodes = nodes.take(np.ones(len(nodes), dtype=np.bool_))
-    for _ in range(_PASSES):
+    for _ in range(small.tries(_PASSES, least=2)):
         live = order[rest[order] > 0]
         if not len(live) or not len(nodes):
             break
