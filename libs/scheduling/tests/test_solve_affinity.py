@@ -275,6 +275,25 @@ def test_each_cache_takes_its_part_of_the_servers_that_must_be_beside_one() -> N
     assert plan.unschedulable == ()
 
 
+def test_pods_that_would_start_a_node_join_those_that_wait_for_nobody() -> None:
+    tied = a_group("tied", 2, cpu="1", labels={"app": "web"}, affinity=(keep_near(HOSTNAME),))
+    free = a_group("free", 1, cpu="500m", labels={"app": "web"}, node_selector={ZONE: C})
+
+    plan = plan_of(pods=[tied, free], pools=[a_pool([BIG])])
+
+    assert on_hosts(plan) == [Counter(tied=2, free=1)]
+    assert plan.new_nodes[0].zone == C
+
+
+def test_classes_that_must_all_be_near_each_other_share_one_node() -> None:
+    first = a_group("first", 2, cpu="1", labels={"app": "web"}, affinity=(keep_near(HOSTNAME),))
+    second = a_group("second", 3, cpu="500m", labels={"app": "web"}, affinity=(keep_near(HOSTNAME),))
+
+    plan = plan_of(pods=[first, second], pools=[a_pool([BIG])])
+
+    assert on_hosts(plan) == [Counter(first=2, second=3)]
+
+
 def test_other_pods_fill_up_the_node_of_those_that_must_share_one() -> None:
     pods = [a_group(count=6, cpu="1", affinity=(keep_near(HOSTNAME),)), a_group("job", 5, cpu="1")]
 

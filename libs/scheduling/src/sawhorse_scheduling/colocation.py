@@ -38,19 +38,36 @@ def colocate(classes: Sequence[PodClass], snapshot: Snapshot) -> tuple[PodClass,
         running = _nodes_with(matcher, snapshot)
         if running is not None:
             result[index] = _held_to(c, running)
-        elif matcher.selects(c.pod):
-            anchors[index] = index
+            continue
+        anchor = _anchor(c, classes, needs)
+        if anchor is not None:
+            anchors[index] = anchor
         else:
-            matching = [o for o in classes if o.refusal is None and o.index != index and matcher.selects(o.pod)]
-            if matching:
-                anchors[index] = max(matching, key=lambda o: (o.count, -o.index)).index
-            else:
-                reason = f"no pod that it must share a node with is there or planned ({_wanted(c)})"
-                result[index] = replace(c, refusal=Reason("", "AffinityUnsatisfiable", reason))
+            reason = f"no pod that it must share a node with is there or planned ({_wanted(c)})"
+            result[index] = replace(c, refusal=Reason("", "AffinityUnsatisfiable", reason))
     rules = {rule for c in classes if c.refusal is None for rule in pod_rules(c.pod, snapshot)}
     for root, members in _by_root(anchors, result).items():
         _bundle(result, root, members, sorted(rules, key=repr), snapshot, whole=anchors.get(root) == root)
     return tuple(result)
+
+
+def _anchor(members: PodClass, classes: Sequence[PodClass], needs: Mapping[int, AllOf]) -> int | None:
+    """The class that this one goes along with; itself where its pods start a node of their own.
+
+    Pods that are bound without waiting for others come first: once one of them is anywhere, nobody may start elsewhere.
+    """
+    matcher = needs[members.index]
+    matching = [o for o in classes if o.refusal is None and o.index != members.index and matcher.selects(o.pod)]
+    free = [o for o in matching if o.index not in needs]
+    if free:
+        return max(free, key=lambda o: (o.count, -o.index)).index
+    if not matcher.selects(members.pod):
+        return max(matching, key=lambda o: (o.count, -o.index)).index if matching else None
+    # Of classes that mean each other the first starts; one that means others one-sidedly follows those.
+    for other in matching:
+        if other.index < members.index or not needs[other.index].selects(members.pod):
+            return other.index
+    return members.index
 
 
 def _is_tied(pod: Pod) -> bool:
