@@ -4,6 +4,7 @@ One world for the module. Each test brings a workload of two pods that need a no
 that the end of nodes is part of every story.
 """
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +22,7 @@ from sawhorse_kube.errors import NotFoundError
 from sawhorse_kube.kinds import EC2_NODECLASS, LEASE, NODE, NODECLAIM, NODEPOOL, POD, raw_kind
 from sawhorse_model.labels import LAUNCH_TOKEN
 from sawhorse_sandbox.controlplane import find_assets
-from sawhorse_sandbox.processes import free_ports
+from sawhorse_sandbox.processes import free_ports, stop_child
 from sawhorse_sandbox.world import World, start_world
 from sawhorse_testing.eventually import eventually
 from sawhorse_testing.invariants import Machine, Scene, problems
@@ -275,6 +276,45 @@ async def test_an_interruption_service_that_is_killed_replaces_a_node_exactly_on
     await eventually(lambda: _is_gone(cluster.kube, doomed.meta.name), seconds=120)
     await cluster.settled()
     assert len(await cluster.machines()) == PODS + 1
+
+
+async def test_a_provisioner_that_stood_still_while_another_took_over_does_no_harm_when_it_wakes(
+    cluster: Cluster,
+) -> None:
+    paused = cluster.world.services["provisioner"].child
+    await cluster.deploy()
+    await eventually(lambda: _has_claims(cluster.kube), seconds=30)
+    os.kill(paused.pid, signal.SIGSTOP)
+    try:
+        await cluster.start("provisioner")
+        await cluster.settled()
+        os.kill(paused.pid, signal.SIGCONT)
+        await asyncio.sleep(5)  # long enough for it to do whatever it was about to do
+        await cluster.settled()
+        assert paused.is_running()
+    finally:
+        os.kill(paused.pid, signal.SIGCONT)
+        await stop_child(paused, grace=20)
+
+
+async def test_pods_get_their_nodes_though_redis_is_flushed_and_ec2_throttles_and_fails(cluster: Cluster) -> None:
+    errors = [{"action": "CreateFleet", "code": "InternalError", "times": 2, "status": 500}]
+    await cluster.world.aws.control({"throttle": {"*": 0.5}, "errors": errors})
+    try:
+        await cluster.deploy()
+        await eventually(lambda: _has_claims(cluster.kube), seconds=30)
+        async with cluster.redis() as client:
+            await client.flushall()
+        await asyncio.sleep(10)
+    finally:
+        await cluster.world.aws.control({"throttle": {}, "errors": []})
+
+    await cluster.settled()
+    assert len(await cluster.machines()) == PODS
+
+
+async def _has_claims(kube: KubeClient) -> bool:
+    return bool((await kube.list(NODECLAIM)).objects)
 
 
 async def _is_gone(kube: KubeClient, claim: str) -> bool:

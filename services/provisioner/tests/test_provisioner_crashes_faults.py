@@ -14,10 +14,15 @@ import pytest
 from sawhorse_cloud.errors import CloudUnavailableError, ThrottledError
 from sawhorse_kube.errors import KubeUnavailableError
 from sawhorse_kube.kinds import NODECLAIM
+from sawhorse_proto.provisioner.v1 import provisioner_pb2
 from sawhorse_provisioner.fence import CLOUD_WRITES, KUBE_WRITES, NotLeadingError, fenced
+from sawhorse_provisioner.grpc_api import MOST_QUESTIONS, ProvisionerApi
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.writes import Writer
-from sawhorse_runtime.errors import RemoteError, Retry
+from sawhorse_runtime.errors import QueueFullError, RemoteError, Retry
+from sawhorse_scheduling.plan import Plan
+from sawhorse_scheduling.snapshot import Snapshot
+from sawhorse_scheduling.solve import solve
 from sawhorse_state.errors import StateUnavailableError
 from sawhorse_testing.crashes import Crash, Fault, Pause
 from sawhorse_testing.town import COLLECTED, PODS, Town, a_town
@@ -292,6 +297,40 @@ def test_a_fenced_part_is_read_always_and_written_only_while_the_lease_is_held()
     assert (before, part.get()) == ("written", "read")
     with pytest.raises(NotLeadingError, match="patch"):
         part.patch()
+
+
+# Bounds
+
+
+async def test_plans_that_are_asked_for_wait_in_a_bounded_line_one_at_a_time(town: Town, looptime: Any) -> None:
+    """Each holds a snapshot of the cluster, and the leader's own plans come from the same worker."""
+    running, most, asked = 0, 0, MOST_QUESTIONS + 5
+
+    class SlowPlanner:
+        async def freeze(self) -> Any:
+            return None, {}
+
+        async def solve(self, frozen: Any) -> Plan:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(1)
+            running -= 1
+            return solve(Snapshot())
+
+    async def look_now(why: str) -> None:
+        raise AssertionError(why)
+
+    async with town.world.leading(act=False) as replica:
+        planner: Any = SlowPlanner()
+        api = ProvisionerApi(state=replica.state, planner=planner, is_leading=lambda: True, look_now=look_now)
+        request = provisioner_pb2.PlanRequest()
+        answers = await asyncio.gather(*(api.Plan(request, None) for _ in range(asked)), return_exceptions=True)
+        later = await api.Plan(request, None)
+
+    assert most == 1
+    assert sum(isinstance(a, QueueFullError) for a in answers) == asked - MOST_QUESTIONS
+    assert later.leader
 
 
 # A test of the tests

@@ -42,6 +42,7 @@ log = structlog.get_logger(__name__)
 R = TypeVar("R")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MOST_CALLS = 1000  # at once; more are refused at once, rather than held in memory
 DEFAULT_DEADLINE = timedelta(seconds=30)
 _SIZES = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -177,6 +178,7 @@ async def grpc_server(
     )
     server = grpc.aio.server(
         interceptors=[guard],
+        maximum_concurrent_rpcs=MOST_CALLS,
         options=[
             *_SIZES,
             ("grpc.so_reuseport", 0),  # else two processes share a port in silence, each getting half of the calls

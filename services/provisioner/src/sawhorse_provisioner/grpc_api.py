@@ -1,5 +1,6 @@
 """ProvisionerService: what would be done now, a nudge, and the nodes. Messages here, model inside."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,12 +12,13 @@ from sawhorse_proto.provisioner.v1 import provisioner_pb2, provisioner_pb2_grpc
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.snapshots import price_of, price_table
-from sawhorse_runtime.errors import SawhorseError, describe
+from sawhorse_runtime.errors import QueueFullError, SawhorseError, describe
 from sawhorse_scheduling.plan import Plan
 
 log = structlog.get_logger(__name__)
 
 NAME = "sawhorse.provisioner.v1.ProvisionerService"
+MOST_QUESTIONS = 8  # plans asked for at once; each waits with a snapshot of the cluster in memory
 
 
 class ProvisionerApi(provisioner_pb2_grpc.ProvisionerServiceServicer):
@@ -39,9 +41,21 @@ class ProvisionerApi(provisioner_pb2_grpc.ProvisionerServiceServicer):
         self._planner = planner
         self._is_leading = is_leading
         self._look_now = look_now
+        self._questions = 0
+        self._turn = asyncio.Lock()  # one at a time, so that the leader's own plan waits for no more than one
 
     async def Plan(self, request: Any, context: Any) -> provisioner_pb2.PlanResponse:
         """See the proto."""
+        if self._questions >= MOST_QUESTIONS:
+            raise QueueFullError(f"{self._questions} plans are asked for already; ask again in a moment")
+        self._questions += 1
+        try:
+            async with self._turn:
+                return await self._plan()
+        finally:
+            self._questions -= 1
+
+    async def _plan(self) -> provisioner_pb2.PlanResponse:
         warnings = []
         if not self._state.synced:
             warnings.append("The mirror of the cluster is not complete; the plan may be wrong.")
