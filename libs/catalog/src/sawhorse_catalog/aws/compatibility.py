@@ -5,6 +5,7 @@ plain words, or an empty text when it passes. The first that fails counts.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from sawhorse_catalog.aws.node_class import ClassView, InterfaceRequest
 from sawhorse_catalog.facts import InstanceFacts, NetworkCard
@@ -17,7 +18,13 @@ Check = Callable[[InstanceFacts, ClassView], str]
 
 def architecture(facts: InstanceFacts) -> str:
     """The node's `kubernetes.io/arch`: the first architecture that Kubernetes knows, or empty."""
-    return next((ARCHITECTURES[a] for a in facts.architectures if a in ARCHITECTURES), "")
+    return _first_known(facts.architectures)
+
+
+@lru_cache(maxsize=64)
+def _first_known(names: tuple[str, ...]) -> str:
+    # Asked several times for each type; of lists of architectures there are a handful.
+    return next((ARCHITECTURES[name] for name in names if name in ARCHITECTURES), "")
 
 
 def incompatibility(facts: InstanceFacts, view: ClassView) -> str:

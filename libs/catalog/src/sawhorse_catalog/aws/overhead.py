@@ -22,9 +22,14 @@ def kube_reserved(cpu_millis: int, pods: int, kubelet: Kubelet) -> dict[str, int
 
     An entry that is no quantity (an expression, while those are off) leaves the default.
     """
-    cpu = sum(max(min(cpu_millis, high) - low, 0) * share // 1_000_000 for low, high, share in _CPU_BRACKETS)
+    cpu = _kube_cpu(cpu_millis)
     defaults = {CPU: cpu, MEMORY: (11 * pods + 255) * MIB, EPHEMERAL_STORAGE: GIB}
     return {**defaults, **_amounts(kubelet.kube_reserved)}
+
+
+@lru_cache(maxsize=1024)
+def _kube_cpu(cpu_millis: int) -> int:
+    return sum(max(min(cpu_millis, high) - low, 0) * share // 1_000_000 for low, high, share in _CPU_BRACKETS)
 
 
 def system_reserved(kubelet: Kubelet) -> dict[str, int]:
@@ -59,7 +64,11 @@ def allocatable(
         system_reserved(settings),
         eviction_reserved(estimated_memory, capacity.get(EPHEMERAL_STORAGE, 0), settings),
     )
-    left = {name: amount - sum(r.get(name, 0) for r in reserves) for name, amount in capacity.items()}
+    left = dict(capacity)
+    for reserve in reserves:
+        for name, amount in reserve.items():
+            if name in left:
+                left[name] -= amount
     huge = sum(amount for name, amount in capacity.items() if name.startswith("hugepages-"))
     if huge and MEMORY in left:
         left[MEMORY] = max(left[MEMORY] - huge, 0)
@@ -76,6 +85,7 @@ def _amounts(raw: Mapping[str, str]) -> dict[str, int]:
     return amounts
 
 
+@lru_cache(maxsize=4096)
 def _threshold(text: str | None, total: int, default: int) -> int:
     if text is None:
         return default
