@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -65,4 +66,36 @@ async def test_a_warning_has_its_effects_once_though_the_queue_answers_with_erro
         await world.settle(lambda: len(world.queue.deleted) == 1, within=120)
 
     assert world.is_done()
+    assert world.kube.called("delete", "NodeClaim") == ["n-1"]
+
+
+class OffClock:
+    """The clock of one process, off by some seconds; how time passes is the same."""
+
+    def __init__(self, clock: Any, seconds: float) -> None:
+        self._clock = clock
+        self._off = timedelta(seconds=seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    def now(self) -> datetime:
+        now: datetime = self._clock.now()
+        return now + self._off
+
+
+@pytest.mark.parametrize("seconds", [-300.0, 300.0], ids=["behind", "ahead"])
+async def test_a_replica_whose_clock_is_five_minutes_off_still_empties_a_warned_node_once(
+    world: Any, warning: Callable[..., str], seconds: float
+) -> None:
+    world.node()
+    world.pod("a")
+    world.queue.put(warning())
+    world.clock = OffClock(world.clock, seconds)
+
+    async with world.running(world.replica()):
+        await world.settle(lambda: world.condition("Drained") == "True", within=130)
+
+    assert world.is_done()
+    assert set(world.ended) == {"a"}
     assert world.kube.called("delete", "NodeClaim") == ["n-1"]
