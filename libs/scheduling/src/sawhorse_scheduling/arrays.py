@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
-ObjectArray: TypeAlias = NDArray[np.object_]
 
 # "No bound" in counts of pods: larger than any count, small enough that sums of some stay in int64.
 UNBOUNDED = 2**40

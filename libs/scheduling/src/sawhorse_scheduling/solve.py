@@ -5,13 +5,14 @@ pools and types in the snapshot does not matter. Steps: lay out the problem, att
 nodes), check spread on the result and attempt again where limits or mutual rules broke it, price, explain.
 """
 
-from collections.abc import Callable, Mapping
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, groupby
 
 import numpy as np
 
 from sawhorse_model.instances import CapacityType
-from sawhorse_scheduling.arrays import ATTACHABLE, IntArray, ObjectArray
+from sawhorse_scheduling.arrays import ATTACHABLE, IntArray
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.engine import NO_WATCH, Watch
@@ -122,18 +123,16 @@ class _Names:
         self._position = (at, offset)
         return result
 
-    def deal(self, each: int, copies: int) -> tuple[ObjectArray, list[tuple[int, IntArray]]]:
-        """Names for equal nodes, (copies, each), and of which groups they are: (index in Snapshot.pods, (copies,))."""
+    def deal(self, each: int, copies: int) -> Iterator[tuple[tuple[str, ...], dict[int, int]]]:
+        """Names for equal nodes, one entry each: the names, and how many there are of each group."""
         parts = self.take(each * copies)
-        names = np.empty(each * copies, dtype=object)
-        ends = np.cumsum([len(part) for _, part in parts])
-        of = []
-        for (index, part), end in zip(parts, ends.tolist(), strict=True):
-            names[end - len(part) : end] = part
-            edges = np.arange(copies + 1) * each
-            inside = np.minimum(edges[1:], end) - np.maximum(edges[:-1], end - len(part))
-            of.append((index, np.maximum(inside, 0)))
-        return names.reshape(copies, each), of
+        if len(parts) == 1:
+            ((index, names),) = parts
+            of = {index: each}
+            return ((names[start : start + each], of) for start in range(0, len(names), each))
+        every = [(name, index) for index, names in parts for name in names]
+        pieces = (every[start : start + each] for start in range(0, len(every), each))
+        return ((tuple(name for name, _ in piece), Counter(index for _, index in piece)) for piece in pieces)
 
 
 def _existing(problem: Problem, attempt: Attempt, names: dict[int, _Names]) -> tuple[FilledNode, ...]:
@@ -177,16 +176,7 @@ def _equal_nodes(
     pool = problem.pools[pattern.pool]
     held = sorted(load.items())
     used: IntArray = np.array([n for _, n in held]) @ problem.requests[[c for c, _ in held]]
-    columns = []
-    groups: list[dict[int, int]] = [{} for _ in range(copies)]
-    for index, count in held:
-        dealt, of = names[index].deal(count, copies)
-        columns.append(dealt)
-        for group, numbers in of:
-            for node, number in enumerate(numbers.tolist()):
-                if number:
-                    groups[node][group] = groups[node].get(group, 0) + number
-    rows = np.concatenate(columns, axis=1).tolist()
+    dealt = zip(*(names[index].deal(count, copies) for index, count in held), strict=True)
     first = listing.types[0]
     types = tuple(pool.types[t].name for t in listing.types)
     requests, daemons = problem.axis.mapping(used), problem.axis.mapping(pool.daemons[first])
@@ -201,13 +191,13 @@ def _equal_nodes(
             price_per_hour=listing.price,
             expected_price_per_hour=listing.expected,
             worst_price_per_hour=listing.worst,
-            pods=tuple(pods),
+            pods=tuple(chain.from_iterable(pods for pods, _ in shares)),
             requests=requests,
             daemon_requests=daemons,
             allocatable=_real(pool.types[first].allocatable),
-            classes=of,
+            classes={group: n for _, of in shares for group, n in of.items()},
         )
-        for number, (pods, of) in enumerate(zip(rows, groups, strict=True), start=1)
+        for number, shares in enumerate(dealt, start=1)
     ]
 
 
