@@ -294,6 +294,27 @@ def test_classes_that_must_all_be_near_each_other_share_one_node() -> None:
     assert on_hosts(plan) == [Counter(first=2, second=3)]
 
 
+def test_a_pod_that_waits_for_nobody_is_placed_though_what_must_be_beside_it_is_not() -> None:
+    cache = a_group("cache", 2, cpu="10")
+    web = a_group("web", 1, cpu="10", affinity=(keep_near(HOSTNAME, app="cache"),))
+
+    plan = plan_of(pods=[cache, web], pools=[a_pool([BIG])])
+
+    assert on_hosts(plan) == [Counter(cache=1), Counter(cache=1)]
+    assert codes(plan) == {"CoLocationUnsatisfiable"}
+
+
+def test_of_several_that_it_may_be_beside_a_pod_takes_one_that_bears_it() -> None:
+    shy = a_group("shy", 1, labels={"app": "web"}, anti_affinity=(keep_apart(),))
+    open_to_all = a_group("calm", 1, labels={"app": "web", "calm": "yes"})
+    follower = a_group("job", 1, labels={"app": "web"}, affinity=(keep_near(HOSTNAME),))
+
+    plan = plan_of(pods=[shy, open_to_all, follower], pools=[a_pool([BIG])])
+
+    assert sorted(map(len, on_hosts(plan))) == [1, 2]
+    assert plan.unschedulable == ()
+
+
 def test_other_pods_fill_up_the_node_of_those_that_must_share_one() -> None:
     pods = [a_group(count=6, cpu="1", affinity=(keep_near(HOSTNAME),)), a_group("job", 5, cpu="1")]
 

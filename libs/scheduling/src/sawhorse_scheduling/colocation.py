@@ -26,8 +26,14 @@ CODE = "CoLocationUnsatisfiable"
 _CHOICES = 64  # alternatives of a bundle that are looked at
 
 
-def colocate(classes: Sequence[PodClass], snapshot: Snapshot) -> tuple[PodClass, ...]:
-    """The classes, those held together marked as `bundled`, and behind them the bundles."""
+def colocate(
+    classes: Sequence[PodClass], snapshot: Snapshot, alone: frozenset[int] = frozenset()
+) -> tuple[PodClass, ...]:
+    """The classes, those held together marked as `bundled`, and behind them the bundles.
+
+    Args:
+        alone: classes that others would go along with, and that go by themselves because no place holds both.
+    """
     needs = {c.index: near_matcher(c.pod, snapshot) for c in classes if c.refusal is None and _is_tied(c.pod)}
     if not needs:
         return tuple(classes)
@@ -39,8 +45,11 @@ def colocate(classes: Sequence[PodClass], snapshot: Snapshot) -> tuple[PodClass,
         if running is not None:
             result[index] = _held_to(c, running)
             continue
-        anchor = _anchor(c, classes, needs)
-        if anchor is not None:
+        anchor = _anchor(c, classes, needs, snapshot)
+        if anchor in alone:
+            message = f"no node holds it beside the pods that it must share one with ({_wanted(c)})"
+            result[index] = replace(c, refusal=Reason("", CODE, message))
+        elif anchor is not None:
             anchors[index] = anchor
         else:
             reason = f"no pod that it must share a node with is there or planned ({_wanted(c)})"
@@ -51,7 +60,18 @@ def colocate(classes: Sequence[PodClass], snapshot: Snapshot) -> tuple[PodClass,
     return tuple(result)
 
 
-def _anchor(members: PodClass, classes: Sequence[PodClass], needs: Mapping[int, AllOf]) -> int | None:
+def stuck_anchors(classes: Sequence[PodClass], placed: Mapping[int, int]) -> frozenset[int]:
+    """Classes that wait for nobody themselves and found no place because of those that go along with them."""
+    return frozenset(
+        c.parts[0].members
+        for c in classes
+        if c.parts and not c.whole and placed.get(c.index, 0) < c.count and len(c.parts) > 1
+    )
+
+
+def _anchor(
+    members: PodClass, classes: Sequence[PodClass], needs: Mapping[int, AllOf], snapshot: Snapshot
+) -> int | None:
     """The class that this one goes along with; itself where its pods start a node of their own.
 
     Pods that are bound without waiting for others come first: once one of them is anywhere, nobody may start elsewhere.
@@ -60,7 +80,12 @@ def _anchor(members: PodClass, classes: Sequence[PodClass], needs: Mapping[int, 
     matching = [o for o in classes if o.refusal is None and o.index != members.index and matcher.selects(o.pod)]
     free = [o for o in matching if o.index not in needs]
     if free:
-        return max(free, key=lambda o: (o.count, -o.index)).index
+
+        def rank(other: PodClass) -> tuple[bool, int, int]:
+            parts = (Part(other.index, 1, other.pod), Part(members.index, 1, members.pod))
+            return not _conflict(parts, (), snapshot), other.count, -other.index
+
+        return max(free, key=rank).index
     if not matcher.selects(members.pod):
         return max(matching, key=lambda o: (o.count, -o.index)).index if matching else None
     # Of classes that mean each other the first starts; one that means others one-sidedly follows those.
@@ -150,7 +175,7 @@ def _bundle(
         conflict = _conflict(parts, rules, snapshot)
         bundle = _as_class(result, parts, len(result), count)
         reason = Reason("", CODE, conflict) if conflict else bundle.refusal
-        result.append(replace(bundle, refusal=reason))
+        result.append(replace(bundle, refusal=reason, whole=whole))
         for part in parts:
             old = result[part.members]
             result[part.members] = replace(old, bundled=(*old.bundled, bundle.index))

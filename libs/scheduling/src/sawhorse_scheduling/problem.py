@@ -174,10 +174,10 @@ def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
     return ~pool.exotic
 
 
-def build_problem(snapshot: Snapshot) -> Problem:
-    """Lay out a snapshot. Static pools and pools being deleted are not used."""
+def build_problem(snapshot: Snapshot, alone: frozenset[int] = frozenset()) -> Problem:
+    """Lay out a snapshot. Static pools and pools being deleted are not used; `alone` as in `colocate`."""
     snapshot, wants = with_volumes(with_default_spread(snapshot))
-    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot)
+    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot, alone)
     axis = Axis.over(
         [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],
     )

@@ -15,6 +15,7 @@ from sawhorse_model.instances import CapacityType
 from sawhorse_scheduling.arrays import ATTACHABLE, IntArray
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.colocation import stuck_anchors
 from sawhorse_scheduling.engine import NO_WATCH, Watch
 from sawhorse_scheduling.existing import is_in_flight
 from sawhorse_scheduling.explain import explain, headline
@@ -41,6 +42,12 @@ def solve(snapshot: Snapshot, watch: Watch = NO_WATCH) -> Plan:
     first = _First(watch.on_first)
     attempter = Attempter(problem, Watch(watch.deadline, first.tell))
     attempt, rounds = _attempt(problem, attempter)
+    alone: frozenset[int] = frozenset()
+    while not (stuck := stuck_anchors(problem.classes, attempt.placed)) <= alone:
+        alone |= stuck
+        problem = build_problem(snapshot, alone)
+        attempter = Attempter(problem, Watch(watch.deadline, first.tell))
+        attempt, rounds = _attempt(problem, attempter)
     unbundle(problem, attempt)
     names = {c.index: _Names(snapshot, c) for c in problem.classes}
     first.tell(sum(least_price(problem.pools[p.pool], p) * len(p.loads) for p in attempt.patterns))

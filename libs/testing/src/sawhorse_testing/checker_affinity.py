@@ -59,55 +59,70 @@ def check_near(snapshot: Snapshot, hosts: Sequence[Host]) -> Iterator[str]:
     A pod may go where, for each of its terms, the domain has a pod that matches all of its terms, or, when there is no
     such pod in the whole cluster and it matches them itself, anywhere with the labels.
     """
-    there: list[tuple[Host, Pod]] = [(h, p) for h in hosts for p in h.bound if p.is_active]
-    waiting: list[tuple[Host, Pod]] = []
+    company = _Company(snapshot)
+    waiting: dict[tuple[int, int], tuple[Host, Pod]] = {}
     for host in hosts:
-        for pod in host.placed:
-            terms = [t for t in pod.spec.affinity if not t.weight]
-            (waiting if terms else there).append((host, pod))
+        for pod in {id(p): p for p in host.placed}.values():
+            if any(not t.weight for t in pod.spec.affinity):
+                waiting[id(host), id(pod)] = (host, pod)
+                company.expect(pod)
+    if not waiting:
+        return
+    for host in hosts:
+        everyone = [p for p in host.bound if p.is_active] + [p for p in host.placed if (id(host), id(p)) not in waiting]
+        for pod in {id(p): p for p in everyone}.values():
+            company.add(host, pod)
     while waiting:
-        known: dict[tuple[int, int], bool] = {}
-        bound: list[tuple[Host, Pod]] = []
-        rest: list[tuple[Host, Pod]] = []
-        for host, pod in waiting:
-            key = (id(host), id(pod))
-            if key not in known:
-                known[key] = _has_company(snapshot, host, pod, there)
-            (bound if known[key] else rest).append((host, pod))
+        bound = [key for key, (host, pod) in waiting.items() if company.is_with(host, pod)]
         if not bound:
-            first = next(((h, p) for h, p in rest if _may_be_first(snapshot, h, p, there)), None)
-            if first is None:
-                break
-            rest.remove(first)
-            bound = [first]
-        there += bound
-        waiting = rest
-    yield from (f"{pod.meta.key} on {host.name}: nothing that it must be near is there" for host, pod in waiting)
+            bound = [key for key, (host, pod) in waiting.items() if company.may_start(host, pod)][:1]
+        if not bound:
+            break
+        for key in bound:
+            company.add(*waiting.pop(key))
+    for host, pod in waiting.values():
+        yield f"{pod.meta.key} on {host.name}: nothing that it must be near is there"
 
 
-def _matches_all(snapshot: Snapshot, owner: Pod, other: Pod) -> bool:
-    terms = [t for t in owner.spec.affinity if not t.weight]
-    return all(selects(t.selector, namespaces(snapshot, t, owner), other) for t in terms)
+class _Company:
+    """Where, for each pod with affinity, pods are that match all of its terms."""
 
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.owners: dict[int, Pod] = {}
+        self.places: dict[int, set[tuple[str, str | None]]] = {}
+        self.matches: dict[tuple[int, int], bool] = {}
 
-def _has_company(snapshot: Snapshot, host: Host, pod: Pod, there: Sequence[tuple[Host, Pod]]) -> bool:
-    matching: dict[int, Host] = {}
-    judged: dict[int, bool] = {}
-    for h, p in there:
-        if id(p) not in judged:
-            judged[id(p)] = _matches_all(snapshot, pod, p)
-        if judged[id(p)]:
-            matching[id(h)] = h
-    for term in pod.spec.affinity:
-        key = normalize(term.topology_key)
-        value = host.value(key)
-        if not term.weight and (value is None or not any(h.value(key) == value for h in matching.values())):
-            return False
-    return True
+    def expect(self, owner: Pod) -> None:
+        """Keep track for this pod."""
+        self.owners[id(owner)] = owner
+        self.places.setdefault(id(owner), set())
 
+    def add(self, host: Host, pod: Pod) -> None:
+        """A pod is bound to a node."""
+        for identity, owner in self.owners.items():
+            if self._match(owner, pod):
+                self.places[identity] |= {(key, host.value(key)) for key in self._keys(owner)}
 
-def _may_be_first(snapshot: Snapshot, host: Host, pod: Pod, there: Sequence[tuple[Host, Pod]]) -> bool:
-    if not _matches_all(snapshot, pod, pod) or any(_matches_all(snapshot, pod, p) for _, p in there):
-        return False
-    keys = [normalize(t.topology_key) for t in pod.spec.affinity if not t.weight]
-    return all(host.value(key) is not None for key in keys)
+    def is_with(self, host: Host, owner: Pod) -> bool:
+        """Whether each domain of the node has what the pod must be near."""
+        there = self.places[id(owner)]
+        return all(value is not None and (key, value) in there for key, value in self._domains(host, owner))
+
+    def may_start(self, host: Host, owner: Pod) -> bool:
+        """Whether the pod may be the first: it matches itself, and nobody else does anywhere."""
+        known = all(value is not None for _, value in self._domains(host, owner))
+        return known and not self.places[id(owner)] and self._match(owner, owner)
+
+    def _match(self, owner: Pod, other: Pod) -> bool:
+        pair = (id(owner), id(other))
+        if pair not in self.matches:
+            terms = [t for t in owner.spec.affinity if not t.weight]
+            self.matches[pair] = all(selects(t.selector, namespaces(self.snapshot, t, owner), other) for t in terms)
+        return self.matches[pair]
+
+    def _domains(self, host: Host, owner: Pod) -> list[tuple[str, str | None]]:
+        return [(key, host.value(key)) for key in self._keys(owner)]
+
+    def _keys(self, owner: Pod) -> set[str]:
+        return {normalize(t.topology_key) for t in owner.spec.affinity if not t.weight}
