@@ -322,6 +322,7 @@ class World:
             clock,
             instruments,
             limits=limits if limits is not None else Limits(),
+            steps=steps,
         )
         return Replica(queue, consumer, draining, effects, index, instruments, metrics)
 

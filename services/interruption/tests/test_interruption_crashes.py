@@ -49,6 +49,35 @@ async def test_a_drain_is_ended_by_another_replica_whenever_the_first_one_dies(
     assert world.kube.called("delete", "NodeClaim") == ["n-1"]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", [Step.START, Step.HAND_OVER])
+async def test_a_replica_that_dies_while_it_begins_or_hands_over_loses_no_message(
+    world: Any, warning: Callable[..., str], step: Step, when: str
+) -> None:
+    world.node()
+    died: list[str] = []
+
+    def failpoint(at: str, side: str) -> None:
+        if (at, side) == (step, when):
+            died.append(at)
+            raise Died
+
+    try:
+        async with world.running(world.replica(failpoint=failpoint), drain=False) as stop:
+            world.queue.put(warning())
+            stop.set()
+            await asyncio.sleep(5)
+    except* Died:
+        pass
+    assert died
+
+    async with world.running(world.replica(), drain=False):
+        await world.settle(lambda: len(world.queue.deleted) == 1)
+
+    assert world.is_done()
+    assert world.kube.called("delete", "NodeClaim") == ["n-1"]
+
+
 @pytest.mark.parametrize("error", [CloudUnavailableError("no answer"), ThrottledError("RequestThrottled")])
 @pytest.mark.parametrize("call", ["receive", "delete", "extend"])
 async def test_a_warning_has_its_effects_once_though_the_queue_answers_with_errors(

@@ -21,6 +21,7 @@ from sawhorse_interruption.held import Handle, Held, Outcome, Wait
 from sawhorse_interruption.instruments import Instruments
 from sawhorse_interruption.messages import Malformed, parse
 from sawhorse_interruption.policy import happened_at, respond
+from sawhorse_interruption.steps import Step, Steps
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import as_failure, describe
@@ -71,8 +72,10 @@ class Consumer:
         instruments: Instruments,
         *,
         limits: Limits | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self._queue = queue
+        self._steps = steps if steps is not None else Steps()
         self._handle = handle
         self._acks = acks
         self._burials = burials
@@ -110,10 +113,13 @@ class Consumer:
             burier = group.create_task(self._burials.run(), name="burials")
             keeper = group.create_task(self._keep(), name="extend-visibility")
             dispatcher = group.create_task(self._dispatch(group), name="dispatch")
-            receivers = [
-                group.create_task(self._receive(), name=f"receive-{number}") for number in range(self._limits.receivers)
-            ]
+            with self._steps.at(Step.START):
+                receivers = [
+                    group.create_task(self._receive(), name=f"receive-{number}")
+                    for number in range(self._limits.receivers)
+                ]
             await stop.wait()
+            self._steps.before(Step.HAND_OVER)
             self._stopping = True
             for task in (*receivers, dispatcher):
                 # An empty long poll is given up. Were a message on its way, its visibility would bring it back.
@@ -126,6 +132,7 @@ class Consumer:
             await self._acks.close()
             await self._burials.close()
             await asyncio.wait([acker, burier])
+        self._steps.after(Step.HAND_OVER)
 
     async def _receive(self) -> None:
         failures = Backoff(0.5, maximum=20.0)

@@ -104,7 +104,8 @@ async def serve(settings: Settings, stop: asyncio.Event, failpoint: Failpoint | 
         def make_consumer(queue: Queue) -> Consumer:
             acks = Acks(queue, cache, clock, instruments, steps=steps)
             burials = Burials(queue, clock, instruments)
-            return Consumer(queue, handler, acks, burials, clock, instruments, limits=limits_of(settings))
+            limits = limits_of(settings)
+            return Consumer(queue, handler, acks, burials, clock, instruments, limits=limits, steps=steps)
 
         intake = Intake(settings, make_consumer, readiness)
         api = InterruptionApi(index, draining, instruments, lambda: intake.consumer)

@@ -21,6 +21,8 @@ class Step(StrEnum):
     ACKED = "acked"
     EVICTING = "evicting"
     DRAINED = "drained"
+    START = "start"  # the queue is read
+    HAND_OVER = "hand-over"  # told to stop, and nothing is in hand any more
 
 
 def failpoint_from(environ: Mapping[str, str]) -> Failpoint | None:
