@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from sawhorse_model.cluster import Service
 from sawhorse_model.labels import HOSTNAME, WELL_KNOWN, ZONE
+from sawhorse_model.meta import ObjectMeta
+from sawhorse_model.pod import TopologySpread
 from sawhorse_scheduling.plan import FilledNode, Plan, Stats
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
 from sawhorse_testing.builders import (
@@ -103,3 +106,16 @@ def test_pods_of_one_unbound_claim_in_two_zones_are_caught() -> None:
     said = found([a_group(count=2, claims=("data",))], {"a": ("default/web-0",), "b": ("default/web-1",)}, volumes)
 
     assert "share the unbound claim default/data" in said
+
+
+def test_a_plan_that_forgets_the_clusters_default_spread_is_caught() -> None:
+    options = SolveOptions(well_known=WELL_KNOWN, default_spread=(TopologySpread(1, ZONE),))
+    nodes = (a_node("a", zone=A), a_node("b", zone=B))
+    services = (Service(ObjectMeta("web", "default"), {"app": "web"}),)
+    snapshot = Snapshot(pods=(a_group(count=2),), nodes=nodes, options=options, services=services)
+
+    def said(*filled: FilledNode) -> list[str]:
+        return check_plan(snapshot, Plan((), filled, (), Stats(2, 1, 0)))
+
+    assert said(FilledNode("a", ("default/web-0", "default/web-1"))) != []
+    assert said(FilledNode("a", ("default/web-0",)), FilledNode("b", ("default/web-1",))) == []

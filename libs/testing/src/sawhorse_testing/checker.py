@@ -20,6 +20,7 @@ from sawhorse_testing.checker_affinity import check_apart, check_near
 from sawhorse_testing.checker_labels import (
     Host,
     Labels,
+    as_scheduled,
     choices,
     daemon_tolerations,
     existing_outcomes,
@@ -51,7 +52,9 @@ class _Check:
         self.plan = plan
         self.most = types_per_node
         self.pools = {pool.nodepool.meta.name: pool for pool in snapshot.pools}
-        self.pods = {name: group.pod for group in snapshot.pods for name in group.names}
+        self.pods = {
+            name: pod for group in snapshot.pods for pod in (as_scheduled(group.pod, snapshot),) for name in group.names
+        }
         self.keys = keys_read(snapshot)
         self.outcome_cache: dict[object, tuple[Labels, ...]] = {}
         self.sale_cache: dict[str, list[tuple[InstanceType, list[PodSpec], list[Labels]]]] = {}

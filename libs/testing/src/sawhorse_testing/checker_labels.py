@@ -1,13 +1,13 @@
 """What labels, taints, ports and selectors mean, spelled out for the plan checker; the planner shares none of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sawhorse_model.instances import InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, NODEPOOL, ZONE, normalize
 from sawhorse_model.pod import HostPort, Pod, PodSpec
 from sawhorse_model.requirements import Operator, Requirement, RequirementSpec
-from sawhorse_model.selectors import LabelSelector
+from sawhorse_model.selectors import LabelSelector, SelectorExpression
 from sawhorse_model.taints import Taint, Toleration
 from sawhorse_scheduling.plan import PlannedNode
 from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot
@@ -36,6 +36,7 @@ class Host:
 def keys_read(snapshot: Snapshot) -> set[str]:
     """Labels that any rule in the snapshot reads: others cannot matter."""
     keys = {ZONE, CAPACITY_TYPE}
+    keys |= {normalize(rule.topology_key) for rule in snapshot.options.default_spread}
     pods = [g.pod for g in snapshot.pods] + [p for n in snapshot.nodes for p in n.pods]
     for pod in pods:
         keys |= {normalize(k) for k in pod.spec.node_selector}
@@ -45,6 +46,33 @@ def keys_read(snapshot: Snapshot) -> set[str]:
     terms = [t for v in snapshot.volumes.volumes.values() for t in v.terms]
     terms += [t for c in snapshot.volumes.classes.values() for t in c.topologies]
     return keys | {normalize(e.key) for t in terms for e in t.expressions}
+
+
+def as_scheduled(pod: Pod, snapshot: Snapshot) -> Pod:
+    """The pod with the cluster's default spread, where it has none and some Service or owner selects it."""
+    if pod.spec.spread or not snapshot.options.default_spread:
+        return pod
+    wanted: dict[str, str] = {}
+    for service in sorted(snapshot.services, key=lambda s: s.meta.key):
+        own = service.selector if service.meta.namespace == pod.meta.namespace else None
+        if own is not None and own.items() <= pod.meta.labels.items():
+            wanted |= own
+    expressions = [SelectorExpression(key, "In", (value,)) for key, value in sorted(wanted.items())]
+    for workload in snapshot.workloads:
+        owner = pod.meta.controller()
+        if owner is None or workload.selector is None or workload.meta.namespace != pod.meta.namespace:
+            continue
+        if (owner.kind, owner.name) == (workload.kind, workload.meta.name):
+            theirs = workload.selector.expressions
+            if workload.kind == "ReplicationController":
+                keys = {e.key for e in theirs}
+                expressions = [e for e in expressions if e.key not in keys]
+            expressions += theirs
+    if not expressions:
+        return pod
+    selector = LabelSelector(tuple(expressions))
+    spread = tuple(replace(rule, selector=selector) for rule in snapshot.options.default_spread)
+    return replace(pod, spec=replace(pod.spec, spread=spread))
 
 
 def is_one(requirement: Requirement) -> bool:
