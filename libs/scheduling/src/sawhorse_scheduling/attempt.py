@@ -51,6 +51,7 @@ class Attempter:
         self.watch = watch
         self._served: dict[tuple[int, Requirements], bool] = {}
         self._ranks: dict[int, IntArray] = {}
+        self._extras: dict[tuple[Requirements, tuple[tuple[str, str | None], ...]], Requirements] = {}
 
     def run(self, caps: dict[int, int], *, evenly: bool) -> Attempt:
         """Plan at most `caps[class]` pods of each class (absent: all)."""
@@ -126,8 +127,11 @@ class Attempter:
 
     def _extra(self, members: PodClass, combo: Combo) -> Requirements:
         forbidden = self.problem.topology.forbidden[members.index]
-        pinned = [Requirement.of(k, Operator.IN, (v,)) for k, v in combo.values.items() if v is not None]
-        return Requirements((*forbidden.values(), *pinned))
+        key = (forbidden, tuple(combo.values.items()))
+        if key not in self._extras:
+            pinned = [Requirement.of(k, Operator.IN, (v,)) for k, v in combo.values.items() if v is not None]
+            self._extras[key] = Requirements((*forbidden.values(), *pinned))
+        return self._extras[key]
 
     def combos(self, members: PodClass, keys: tuple[str, ...], table: NodeTable) -> tuple[list[Combo], IntArray]:
         """The combinations of label values that the class may be dealt to, and per node which it is in (−1: none)."""
