@@ -93,14 +93,14 @@ async def test_a_deleted_claim_ends_with_its_node_whenever_the_leader_dies(
     await town.survives(crash, town.loses_a_node(crash, town.claim_deleted), claims=PODS + 1)
 
 
-@pytest.mark.parametrize("number", range(1, 120, 9))
+@pytest.mark.parametrize("number", range(1, 120, 14))
 @pytest.mark.parametrize("when", SIDES)
 async def test_no_call_is_the_wrong_one_to_die_at(town: Town, looptime: Any, number: int, when: When) -> None:
     """Steps are where we think that it matters; here the leader dies at calls that nobody chose."""
     await town.survives(Crash(when=when, at_call=number), town.grows)
 
 
-@pytest.mark.parametrize("number", range(1, 100, 9))
+@pytest.mark.parametrize("number", range(1, 100, 14))
 @pytest.mark.parametrize("when", SIDES)
 async def test_no_call_of_an_interruption_is_the_wrong_one_to_die_at(
     town: Town, looptime: Any, number: int, when: When
