@@ -55,7 +55,7 @@ def test_a_pod_gets_the_cheapest_type_that_holds_it() -> None:
     plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([SMALL, MEDIUM, NEAR, BIG])])
 
     (node,) = plan.new_nodes
-    assert node.instance_types == ("m6i.xlarge", "m5.xlarge")
+    assert node.instance_types == ("m6i.xlarge", "m5.xlarge", "m6i.4xlarge")
     assert (node.price_per_hour, node.capacity_type) == (0.080, CapacityType.SPOT)
 
 
@@ -74,11 +74,14 @@ def test_a_node_made_for_spot_tells_expected_and_worst_price() -> None:
     assert node.worst_price_per_hour == 0.100
 
 
-def test_a_spot_node_lists_no_type_at_a_multiple_of_its_best_price() -> None:
-    plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([MEDIUM, BIG])])
+def test_a_spot_node_with_pools_enough_lists_no_type_at_a_multiple_of_its_best_price() -> None:
+    near = [a_type(f"x{n}.xlarge", "4", "16Gi", price=0.2, spot=0.08 + n / 1000) for n in range(7)]
+
+    plan = plan_of(pods=[a_group(cpu="3")], pools=[a_pool([MEDIUM, *near, BIG])])
 
     (node,) = plan.new_nodes
-    assert node.instance_types == ("m6i.xlarge",)
+    assert len(node.instance_types) == 8
+    assert "m6i.4xlarge" not in node.instance_types
 
 
 def test_a_spot_node_lists_dearer_types_only_until_it_has_fifteen_pools() -> None:

@@ -12,9 +12,8 @@ from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import Problem
 
-# A spot node lists types up to NEAR times its best price, and up to FAR times while it has fewer than SPOT_POOLS pools.
+# A spot node lists types up to NEAR times its best price, and dearer ones while it has fewer than SPOT_POOLS pools.
 NEAR = 1.25
-FAR = 2.0
 SPOT_POOLS = 15
 
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
@@ -111,8 +110,8 @@ def _worth_listing(pool: PoolTable, allow: BoolArray, order: IntArray, most: int
     """How many of the types, the cheapest first, are worth having on the list; at most `most`.
 
     EC2 does not choose the cheapest spot pool (type and zone) but weighs price against capacity. So a node that may be
-    spot lists no type whose cheapest offering costs much more than the best, unless it had too few pools without; and
-    even then none far beyond. On-demand goes by price alone: a long list there costs nothing.
+    spot lists no type whose cheapest offering costs much more than the best, unless it had too few pools without: one
+    pool that runs dry would then stop it. On-demand goes by price alone: a long list there costs nothing.
     """
     spot = np.array([kind == CapacityType.SPOT for _, kind in pool.columns], dtype=np.bool_)
     offered = (allow & spot[None, :])[order]
@@ -122,7 +121,7 @@ def _worth_listing(pool: PoolTable, allow: BoolArray, order: IntArray, most: int
     best = float(least.min())
     pools_before = np.cumsum(offered.sum(axis=1)) - offered.sum(axis=1)
     near = least <= best * NEAR
-    wanted = (pools_before < SPOT_POOLS) & (least <= best * FAR)
+    wanted = pools_before < SPOT_POOLS
     beyond = np.flatnonzero(~(near | wanted) & np.isfinite(least))
     return min(most, int(beyond[0]) if len(beyond) else len(order))
 
