@@ -9,11 +9,11 @@ import pytest
 
 from sawhorse_model import aws
 from sawhorse_model.cluster import PersistentVolumeClaim
-from sawhorse_model.labels import HOSTNAME, WELL_KNOWN, ZONE
+from sawhorse_model.labels import HOSTNAME, ZONE
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
 from sawhorse_scheduling.solve import solve
-from sawhorse_scheduling.volumes import EBS, estimated_limits
+from sawhorse_scheduling.volumes import estimated_limits
 from sawhorse_testing.builders import (
     ZONES,
     a_claim,
@@ -39,7 +39,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", SolveOptions(well_known=WELL_KNOWN | aws.WELL_KNOWN))
+    options = fields.pop("options", SolveOptions(well_known=aws.WELL_KNOWN, attachments=aws.ATTACHMENTS))
     volumes = fields.pop("volumes", Volumes())
     snapshot = Snapshot(options=options, volumes=volumes, **{k: tuple(v) for k, v in fields.items()})
     plan = solve(snapshot)
@@ -186,7 +186,7 @@ def test_an_existing_node_takes_no_more_volumes_than_it_says() -> None:
     groups, claims = stateful(5)
     there = bound(a_pod("r", claims=("old",)), "n")
     old = [a_claim("old", volume="pv"), a_volume("pv")]
-    volumes = volumes_of(*claims, *old, a_storage_class(), limits={"n": {EBS: 3}})
+    volumes = volumes_of(*claims, *old, a_storage_class(), limits={"n": {aws.EBS_DRIVER: 3}})
 
     plan = plan_of(pods=groups, nodes=[a_node("n", pods=[there])], pools=[], volumes=volumes)
 
@@ -205,7 +205,7 @@ def test_a_node_that_says_nothing_of_a_driver_has_no_limit() -> None:
 def test_a_node_above_its_limit_takes_no_pod_at_all() -> None:
     pods = [bound(a_pod(f"r{n}", claims=(f"old-{n}",)), "n") for n in range(2)]
     old = [a_claim(f"old-{n}", volume=f"v{n}") for n in range(2)]
-    volumes = volumes_of(*old, a_volume("v0"), a_volume("v1"), limits={"n": {EBS: 1}})
+    volumes = volumes_of(*old, a_volume("v0"), a_volume("v1"), limits={"n": {aws.EBS_DRIVER: 1}})
 
     plan = plan_of(pods=[a_group()], nodes=[a_node("n", pods=pods)], pools=[], volumes=volumes)
 
@@ -223,7 +223,7 @@ def test_new_nodes_take_as_many_volumes_as_their_types_are_known_to() -> None:
 
 
 def test_the_estimate_takes_local_disks_and_accelerators_off() -> None:
-    kinds = {kind.name: estimated_limits(kind)[EBS] for kind in common_fixture()}
+    kinds = {kind.name: estimated_limits(kind, aws.ATTACHMENTS)[aws.EBS_DRIVER] for kind in common_fixture()}
 
     assert kinds["m6i.large"] == 25
     assert kinds["g5.xlarge"] == 22

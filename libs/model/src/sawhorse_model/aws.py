@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sawhorse_model import labels
+from sawhorse_model.instances import AttachEstimate
 from sawhorse_model.manifests import fields
 from sawhorse_model.manifests.fields import ManifestError, Raw
 from sawhorse_model.nodeclass import NodeClass
@@ -75,6 +76,19 @@ NEURON = "aws.amazon.com/neuron"
 NEURON_CORE = "aws.amazon.com/neuroncore"
 POD_ENI = "vpc.amazonaws.com/pod-eni"
 EFA = "vpc.amazonaws.com/efa"
+
+EBS_DRIVER = "ebs.csi.aws.com"
+# On Nitro 28 attachments in all, of which the root volume and network interfaces take some; at or below what the EBS
+# driver reports for the usual types.
+ATTACHMENTS = (
+    AttachEstimate(
+        EBS_DRIVER,
+        25,
+        instead=((INSTANCE_HYPERVISOR, "xen", 38),),
+        minus_if=((INSTANCE_LOCAL_NVME, 2),),
+        minus_number=(GPU_COUNT,),
+    ),
+)
 
 ALIAS_FAMILIES: Mapping[str, str] = {
     "al2": "AL2",

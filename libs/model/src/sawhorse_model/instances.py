@@ -63,6 +63,36 @@ class InstanceType:
         return cheapest(o for o in self.offerings if o.allowed_by(wanted))
 
 
+@dataclass(frozen=True, slots=True)
+class AttachEstimate:
+    """How many volumes of a driver a node takes that does not exist yet.
+
+    `count`, or that of the first of `instead` whose label has the value; less `minus_if` where a label has a value,
+    less the number that a label of `minus_number` has; one at least.
+    """
+
+    driver: str
+    count: int
+    instead: tuple[tuple[str, str, int], ...] = ()  # label, value, count
+    minus_if: tuple[tuple[str, int], ...] = ()  # label, how many
+    minus_number: tuple[str, ...] = ()  # labels
+
+    def limit(self, kind: InstanceType) -> int:
+        """For one type."""
+        for label, value, count in self.instead:
+            found = kind.requirements.get(label)
+            if found is not None and found.has(value):
+                return count
+        left = self.count
+        for label, less in self.minus_if:
+            found = kind.requirements.get(label)
+            left -= less if found is not None and found.values else 0
+        for label in self.minus_number:
+            found = kind.requirements.get(label)
+            left -= max((int(v) for v in found.values if v.isdigit()), default=0) if found is not None else 0
+        return max(left, 1)
+
+
 def cheapest(offerings: Iterable[Offering]) -> Offering | None:
     """Return the cheapest available offering, or None when none is available.
 

@@ -16,7 +16,7 @@ from sawhorse_model.cluster import (
     StorageClass,
     Workload,
 )
-from sawhorse_model.instances import InstanceType
+from sawhorse_model.instances import AttachEstimate, InstanceType
 from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod, TopologySpread
 from sawhorse_model.requirements import Requirements
@@ -106,6 +106,7 @@ class SolveOptions:
     fixed_cost: float = 0.01
     slack: float = 0.0
     max_pods_per_node: int | None = None
+    attachments: tuple[AttachEstimate, ...] = ()  # what new nodes take of volumes; drivers not named are not limited
     default_spread: tuple[TopologySpread, ...] = ()  # of the cluster, for pods without any; selectors are deduced
 
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from sawhorse_model import aws
 from sawhorse_model.cluster import PersistentVolume, PersistentVolumeClaim, StorageClass
-from sawhorse_model.instances import InstanceType
+from sawhorse_model.instances import AttachEstimate, InstanceType
 from sawhorse_model.labels import HOSTNAME, INSTANCE_TYPE, ZONE, normalize
 from sawhorse_model.pod import NodeSelectorTerm, Pod, PodAffinityTerm
 from sawhorse_model.requirements import Requirement, Requirements, RequirementSpec
@@ -20,7 +19,6 @@ from sawhorse_scheduling.arrays import ATTACHABLE, UNBOUNDED
 from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Snapshot, Volumes
 
-EBS = "ebs.csi.aws.com"
 BOUND = "pv.kubernetes.io/bind-completed"
 WAIT = "WaitForFirstConsumer"
 SHARED = "volume-claims.planner/"  # label by which pods find the others that use the same unbound claim
@@ -29,8 +27,6 @@ _ZONES = frozenset({"topology.ebs.csi.aws.com/zone", "topology.gke.io/zone"})
 _ANYWHERE = frozenset({"efs.csi.aws.com", "nfs.csi.k8s.io", "fsx.csi.aws.com", "s3.csi.aws.com"})
 _COMBINATIONS = 64
 
-# What EC2 attaches to a machine: on Nitro 28 in all, of which the root volume and network interfaces take some.
-_NITRO, _XEN = 25, 38
 _FIXED = Requirements()
 
 
@@ -168,19 +164,9 @@ def _agree(picks: Sequence[Requirements]) -> bool:
     return all(a.intersects(b) for i, a in enumerate(picks) for b in picks[i + 1 :])
 
 
-def estimated_limits(kind: InstanceType) -> dict[str, int]:
-    """How many volumes a new node of a type takes, by driver; drivers that are not named are not limited.
-
-    What the EBS driver reports depends on interfaces, local disks and accelerators of the machine; this stays at or
-    below it for the usual types.
-    """
-    hypervisor = kind.requirements.get(aws.INSTANCE_HYPERVISOR)
-    if hypervisor is not None and hypervisor.has("xen"):
-        return {EBS: _XEN}
-    nvme, gpus = kind.requirements.get(aws.INSTANCE_LOCAL_NVME), kind.requirements.get(aws.GPU_COUNT)
-    disks = 2 if nvme is not None and nvme.values else 0
-    cards = max((int(v) for v in gpus.values if v.isdigit()), default=0) if gpus is not None else 0
-    return {EBS: max(_NITRO - disks - cards, 1)}
+def estimated_limits(kind: InstanceType, estimates: Sequence[AttachEstimate]) -> dict[str, int]:
+    """How many volumes a new node of a type takes, by driver; drivers that are not named are not limited."""
+    return {estimate.driver: estimate.limit(kind) for estimate in estimates}
 
 
 def with_volumes(snapshot: Snapshot) -> tuple[Snapshot, tuple[Wants, ...]]:
@@ -195,13 +181,14 @@ def with_volumes(snapshot: Snapshot) -> tuple[Snapshot, tuple[Wants, ...]]:
             users[key] = users.get(key, 0) + group.count
     drivers = sorted({driver for want in wants for driver, _ in want.drivers})
     known = {kind.name: kind for pool in snapshot.pools for kind in pool.instance_types}
+    estimates = snapshot.options.attachments
     return (
         replace(
             snapshot,
             pods=tuple(_asking(g, w, users) for g, w in zip(snapshot.pods, wants, strict=True)),
-            nodes=tuple(_offering(node, drivers, known, snapshot.volumes) for node in snapshot.nodes),
+            nodes=tuple(_offering(node, drivers, known, snapshot) for node in snapshot.nodes),
             pools=tuple(
-                replace(pool, instance_types=tuple(_holding(kind, drivers) for kind in pool.instance_types))
+                replace(pool, instance_types=tuple(_holding(k, drivers, estimates) for k in pool.instance_types))
                 for pool in snapshot.pools
             ),
         ),
@@ -228,19 +215,19 @@ def _asking(group: PodGroup, want: Wants, users: Mapping[str, int]) -> PodGroup:
     return PodGroup(replace(group.pod, spec=spec, meta=replace(group.pod.meta, labels=labels)), group.names)
 
 
-def _holding(kind: InstanceType, drivers: Sequence[str]) -> InstanceType:
-    limits = estimated_limits(kind)
+def _holding(kind: InstanceType, drivers: Sequence[str], estimates: Sequence[AttachEstimate]) -> InstanceType:
+    limits = estimated_limits(kind, estimates)
     return replace(
         kind, allocatable={**kind.allocatable, **{ATTACHABLE + d: limits.get(d, UNBOUNDED) for d in drivers}}
     )
 
 
 def _offering(
-    node: ExistingNode, drivers: Sequence[str], known: Mapping[str, InstanceType], volumes: Volumes
+    node: ExistingNode, drivers: Sequence[str], known: Mapping[str, InstanceType], snapshot: Snapshot
 ) -> ExistingNode:
     """A node with what is left of its attachments. Every driver that is in use there counts, as one may be over."""
-    used = attached(node, volumes)
-    limits = limits_of(node, known, volumes)
+    used = attached(node, snapshot.volumes)
+    limits = limits_of(node, known, snapshot)
     more = {d: limits.get(d, UNBOUNDED) - len(used.get(d, ())) for d in {*drivers, *used}}
     return replace(node, allocatable={**node.allocatable, **{ATTACHABLE + d: left for d, left in more.items()}})
 
@@ -257,15 +244,15 @@ def attached(node: ExistingNode, volumes: Volumes) -> dict[str, set[str]]:
     return used
 
 
-def limits_of(node: ExistingNode, known: Mapping[str, InstanceType], volumes: Volumes) -> Mapping[str, int]:
+def limits_of(node: ExistingNode, known: Mapping[str, InstanceType], snapshot: Snapshot) -> Mapping[str, int]:
     """What a node says of itself; while it has not, the estimate for what it is or may become."""
-    said = volumes.limits.get(node.name)
+    said = snapshot.volumes.limits.get(node.name)
     if said is not None or node.initialized:
         return said or {}
     named = known.get(node.labels.get(INSTANCE_TYPE, ""))
     kinds = [named] if named is not None else list(node.instance_types)
     found: dict[str, int] = {}
     for kind in kinds:
-        for driver, limit in estimated_limits(kind).items():
+        for driver, limit in estimated_limits(kind, snapshot.options.attachments).items():
             found[driver] = min(limit, found.get(driver, limit))
     return found

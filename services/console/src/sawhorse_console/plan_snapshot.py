@@ -9,7 +9,7 @@ from sawhorse_console.manifests_input import Manifests, Workload
 from sawhorse_console.plan_volumes import given_volumes, own_claims
 from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
-from sawhorse_model.labels import NODEPOOL, WELL_KNOWN
+from sawhorse_model.labels import NODEPOOL
 from sawhorse_model.meta import find_condition
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
@@ -93,7 +93,10 @@ def build_snapshot(
         daemons=tuple(manifests.daemonsets),
         namespaces=tuple(manifests.namespaces),
         options=SolveOptions(
-            well_known=WELL_KNOWN | aws.WELL_KNOWN, exotic=ACCELERATORS, time_limit_seconds=time_limit
+            well_known=aws.WELL_KNOWN,
+            exotic=ACCELERATORS,
+            attachments=aws.ATTACHMENTS,
+            time_limit_seconds=time_limit,
         ),
         volumes=replace(volumes, claims=claims),
     )

@@ -63,6 +63,7 @@ AWS_WORDS = NodeClassWords(
     hash_version=aws.NODECLASS_HASH_VERSION,
     tagged=aws.TAGGED,
     well_known=aws.WELL_KNOWN,
+    attachments=aws.ATTACHMENTS,
     exotic=frozenset({aws.NVIDIA_GPU, aws.AMD_GPU, aws.GAUDI, aws.NEURON, aws.NEURON_CORE}),
 )
 
@@ -205,6 +206,7 @@ def solve_options(settings: Settings) -> SolveOptions:
     return SolveOptions(
         well_known=AWS_WORDS.well_known,
         exotic=AWS_WORDS.exotic,
+        attachments=AWS_WORDS.attachments,
         ignore_preferences=settings.preference_policy == "Ignore",
         min_values_strict=settings.min_values_policy == "Strict",
         max_instance_types=settings.max_instance_types,

@@ -3,13 +3,15 @@
 from dataclasses import dataclass, field
 
 from sawhorse_kube.kinds import Kind
+from sawhorse_model.instances import AttachEstimate
 
 
 @dataclass(frozen=True, slots=True)
 class NodeClassWords:
     """How the cloud's NodeClass is named in the API and on objects.
 
-    `well_known` are label keys that the catalogue defines; `exotic` are resources of accelerators.
+    `well_known` are label keys that the catalogue defines; `exotic` are resources of accelerators;
+    `attachments` say how many volumes a machine takes.
     """
 
     kind: Kind
@@ -20,3 +22,4 @@ class NodeClassWords:
     tagged: str  # annotation on a claim whose instance carries its names
     well_known: frozenset[str] = frozenset()
     exotic: frozenset[str] = field(default_factory=frozenset)
+    attachments: tuple[AttachEstimate, ...] = ()
