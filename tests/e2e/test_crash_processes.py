@@ -305,11 +305,11 @@ async def test_pods_get_their_nodes_though_redis_is_flushed_and_ec2_throttles_an
         await eventually(lambda: _has_claims(cluster.kube), seconds=30)
         async with cluster.redis() as client:
             await client.flushall()
-        await asyncio.sleep(10)
+        await asyncio.sleep(5)
     finally:
         await cluster.world.aws.control({"throttle": {}, "errors": []})
 
-    await cluster.settled()
+    await cluster.settled(120)  # the pauses between tries have grown meanwhile
     assert len(await cluster.machines()) == PODS
 
 
