@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sawhorse_sandbox.redis import start_redis
+from sawhorse_sandbox.redis import Kind, start_redis
 from sawhorse_state.connection import State, connect_state
 
 
 @asynccontextmanager
-async def a_redis(directory: Path) -> AsyncIterator[str]:
+async def a_redis(directory: Path, prefer: Kind = "redis-server") -> AsyncIterator[str]:
     """Start a Redis for the block and yield its URL, password included. For a session-wide fixture."""
-    async with await start_redis(directory, password=secrets.token_hex(8)) as server:
+    async with await start_redis(directory, password=secrets.token_hex(8), prefer=prefer) as server:
         yield server.url
 
 
