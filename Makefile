@@ -10,7 +10,7 @@ SOURCES := $(addsuffix /src,$(MEMBERS))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo test check lint types imports unit integration e2e bench fmt proto proto-check kube-assets helm images \
+.PHONY: fuzz help setup setup-run demo test check lint types imports unit integration e2e bench fmt proto proto-check kube-assets helm images \
         compose-check lock docs docs-check
 
 help: ## list the targets
@@ -63,6 +63,8 @@ e2e: setup ## the demo's story as processes, on both columns
 	$(call pytest_on,e2e,300)
 bench: setup ## one JSON line per planning workload (ARGS=<word> picks rows; see docs/benchmarks.md)
 	@$(BIN)/python tests/bench/run.py $(ARGS)
+fuzz: setup ## random clusters through the planner and its checker (ARGS=<how many>, 1000)
+	@SAWHORSE_FUZZ=$(or $(ARGS),1000) $(BIN)/python -m pytest -q libs/scheduling/tests/test_scheduling_properties.py -k checker
 kube-assets: ## build the real control plane's binaries, and helm, into a cache outside the clone (needs Go)
 	@tests/kube/build.sh
 	@tests/kube/helm/build.sh >/dev/null

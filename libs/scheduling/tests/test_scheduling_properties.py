@@ -1,8 +1,10 @@
 """Any small cluster: the plan passes the independent checker, and the order of the input changes nothing."""
 
+import os
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,7 @@ APPS = ("web", "db", "job")
 TAINT = Taint("team", "NoSchedule", "ml")
 SOFT = Taint("slow", "PreferNoSchedule")
 OPTIONS = SolveOptions(well_known=WELL_KNOWN, exotic=frozenset({GPU}))
+FUZZ = int(os.environ.get("SAWHORSE_FUZZ", "0"))  # clusters to try, other ones in each run; see `make fuzz`
 
 TYPES = (
     a_type("small", "2", "4Gi", price=0.10, spot=0.04),
@@ -202,7 +205,13 @@ def summary(plan: Plan) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.timeout(7200 if FUZZ else 180)
+@settings(
+    max_examples=FUZZ or (500 if os.environ.get("CI") else 150),
+    deadline=None,
+    derandomize=not FUZZ,
+    suppress_health_check=list(HealthCheck),
+)
 @given(snapshots())
 def test_a_plan_passes_the_independent_checker(snapshot: Snapshot) -> None:
     plan = solve(snapshot)
