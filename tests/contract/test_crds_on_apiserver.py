@@ -4,6 +4,7 @@ What it takes and refuses, field by field, is in `test_crds_verdicts.py`.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -43,7 +44,10 @@ class Server:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Content-Type": kind, "Accept": accept}
         async with self.http.request(method, self.url + path, json=body, headers=headers) as answer:
-            return answer.status, await answer.json()
+            text = await answer.text()
+            # A path that is not served yet is answered in plain words.
+            is_json = answer.content_type == "application/json"
+            return answer.status, json.loads(text) if is_json else {"message": text}
 
     async def create(self, document: Mapping[str, Any], **metadata: str) -> tuple[int, str]:
         """Create with unknown fields refused, as `kubectl apply` does; returns status and message."""
