@@ -261,17 +261,27 @@ class LeaderElector:
         held, self._held = self._held, None
         if held is None:
             return
-        body = {
-            "metadata": {"resourceVersion": held["metadata"]["resourceVersion"]},
-            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()},
-        }
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                await self._kube.patch(LEASE, self._name, body, namespace=self._namespace)
+                try:
+                    await self._give_away(held)
+                except ConflictError:
+                    # A renewal that was cut off on its way may have landed after all: then the Lease is still ours.
+                    now = await self._kube.get_raw(LEASE, self._name, self._namespace)
+                    if (now.get("spec") or {}).get("holderIdentity") != self.identity:
+                        return
+                    await self._give_away(now)
         except (KubeError, TimeoutError) as err:
             log.warning("lease not released", lease=self._name, error=str(err) or "no answer")
         else:
             log.info("lease released", lease=self._name)
+
+    async def _give_away(self, held: Mapping[str, Any]) -> None:
+        body = {
+            "metadata": {"resourceVersion": held["metadata"]["resourceVersion"]},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()},
+        }
+        await self._kube.patch(LEASE, self._name, body, namespace=self._namespace)
 
     def _spec(self) -> dict[str, Any]:
         stamp = self._stamp()
