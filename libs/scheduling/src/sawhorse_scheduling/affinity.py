@@ -1,7 +1,8 @@
 """Pod affinity and anti-affinity over domains wider than a host.
 
 Affinity terms of a pod are counted together, as kube-scheduler does: only pods that match all of them make a domain
-near. The first of pods that match their own terms may open a domain while no such pod is anywhere. Anti-affinity works
+near. The first of pods that match their own terms may open a domain while no such pod is anywhere. Being with the
+others that use a volume claim is a demand of its own beside those terms. Anti-affinity works
 in both directions; what bound pods forbid is known beforehand (`Topology.forbidden`), what planned pods forbid each
 other is tallied while they are dealt out and checked on the finished plan.
 """
@@ -13,15 +14,20 @@ from sawhorse_model.labels import normalize
 from sawhorse_model.pod import Pod, PodAffinityTerm
 from sawhorse_scheduling.matching import AllOf, Matcher, is_hostname, term_matcher
 from sawhorse_scheduling.snapshot import Snapshot
+from sawhorse_scheduling.volumes import SHARED
 
 
 @dataclass(frozen=True, slots=True)
 class NearUse:
-    """A class must be in a domain of `key` that has pods counted by the group; `own`: its pods count themselves."""
+    """A class must be in a domain of `key` that has pods counted by the group; `own`: its pods count themselves.
+
+    Uses with the same `demand` count the same pods over several keys: they hold together, or are opened together.
+    """
 
     group: int
     key: str
     own: bool
+    demand: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +61,42 @@ def is_wide(term: PodAffinityTerm) -> bool:
     return not is_hostname(term.topology_key)
 
 
+def shares_claim(term: PodAffinityTerm) -> bool:
+    """Whether a term was made up for pods that use one volume claim (`volumes.SHARED`)."""
+    return bool(shared_claim(Matcher(None, term.selector)))
+
+
+def shared_claim(matcher: Matcher | AllOf) -> str:
+    """The claim (`namespace/name`) whose users a matcher means; empty when it means others."""
+    matchers = matcher.matchers if isinstance(matcher, AllOf) else (matcher,)
+    selectors = [m.selector for m in matchers if m.selector is not None]
+    keys = [e.key for selector in selectors for e in selector.expressions if e.key.startswith(SHARED)]
+    return keys[0].removeprefix(SHARED) if keys else ""
+
+
 def near_matcher(pod: Pod, snapshot: Snapshot) -> AllOf:
-    """Whom all required affinity terms of a pod mean, those over hosts included."""
-    terms = [t for t in pod.spec.affinity if not t.weight]
+    """Whom all required affinity terms of a pod mean, those over hosts included; not what it shares claims with."""
+    terms = [t for t in pod.spec.affinity if not t.weight and not shares_claim(t)]
     return AllOf(tuple(term_matcher(t, pod.meta.namespace, snapshot) for t in terms))
+
+
+def near_demands(pod: Pod, snapshot: Snapshot) -> list[tuple[AllOf, tuple[str, ...]]]:
+    """What a pod must be near over domains, each by itself: whom it means, and the labels (sorted)."""
+    wide = [t for t in pod.spec.affinity if not t.weight and is_wide(t)]
+    keys = tuple(sorted({normalize(t.topology_key) for t in wide if not shares_claim(t)}))
+    shared = [t for t in wide if shares_claim(t)]
+    own = [(near_matcher(pod, snapshot), keys)] if keys else []
+    return own + [
+        (AllOf((term_matcher(t, pod.meta.namespace, snapshot),)), (normalize(t.topology_key),)) for t in shared
+    ]
+
+
+def by_demand(near: Sequence[NearUse]) -> list[list[NearUse]]:
+    """The uses of each demand."""
+    found: dict[int, list[NearUse]] = {}
+    for use in near:
+        found.setdefault(use.demand, []).append(use)
+    return list(found.values())
 
 
 def apart_rules_of(pod: Pod, snapshot: Snapshot) -> list[ApartRule]:
@@ -136,14 +174,21 @@ def unmet_near(
             if value is not None:
                 counts[group][value] = counts[group].get(value, 0) + number
 
+    demands = {members: by_demand(near[members]) for members, _ in waiting}
+
+    def holds(uses: Sequence[NearUse], values: tuple[str | None, ...]) -> bool:
+        return all(counts[u.group].get(values[where[u.key]] or "", 0) > 0 for u in uses)
+
     def ready(entry: tuple[int, tuple[str | None, ...]]) -> bool:
         members, values = entry
-        return all(counts[u.group].get(values[where[u.key]] or "", 0) > 0 for u in near[members])
+        return all(holds(uses, values) for uses in demands[members])
 
     def opens(entry: tuple[int, tuple[str | None, ...]]) -> bool:
         members, values = entry
         return all(
-            u.own and values[where[u.key]] is not None and not any(counts[u.group].values()) for u in near[members]
+            holds(uses, values)
+            or all(u.own and values[where[u.key]] is not None and not any(counts[u.group].values()) for u in uses)
+            for uses in demands[members]
         )
 
     def order(entry: tuple[int, tuple[str | None, ...]]) -> tuple[int, tuple[str, ...]]:

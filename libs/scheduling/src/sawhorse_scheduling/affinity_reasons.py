@@ -1,5 +1,6 @@
 """Why pods with affinity or anti-affinity over domains found no place."""
 
+from sawhorse_scheduling.affinity import shared_claim
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.topology import Topology
@@ -19,6 +20,13 @@ def affinity_reasons(topology: Topology, members: PodClass) -> list[Reason]:
     reasons = []
     for use in topology.near[members.index]:
         counts = topology.existing_counts[use.group]
+        claim = shared_claim(topology.groups[use.group].matcher)
+        if claim:
+            message = (
+                f"pods that use the volume claim {claim} must be in one {use.key}, and none has room for all of them"
+            )
+            reasons.append(Reason("", "VolumesConflict", message))
+            continue
         there = ", ".join(f"{value}: {n}" for value, n in sorted(counts.items()) if n) or "none"
         hint = "" if use.own else "; it does not match its own terms, so it cannot be the first"
         if use.group in topology.unsettled:

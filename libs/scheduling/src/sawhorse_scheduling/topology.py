@@ -14,7 +14,16 @@ from sawhorse_model.labels import normalize
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_model.taints import Taint, Toleration, untolerated
-from sawhorse_scheduling.affinity import ApartRules, NearUse, Wish, apart_rules_of, collect_apart, is_wide, near_matcher
+from sawhorse_scheduling.affinity import (
+    ApartRules,
+    NearUse,
+    Wish,
+    apart_rules_of,
+    by_demand,
+    collect_apart,
+    is_wide,
+    near_demands,
+)
 from sawhorse_scheduling.classes import PodClass, required_terms
 from sawhorse_scheduling.existing import KnownLabels, NodeTable
 from sawhorse_scheduling.matching import AllOf, Matcher, is_hostname, spread_matcher, term_matcher
@@ -174,11 +183,12 @@ def _uses(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[
 
 
 def _near(pod: Pod, members: PodClass, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[NearUse, ...]:
-    matcher = near_matcher(pod, snapshot)
-    keys = sorted({normalize(t.topology_key) for t in pod.spec.affinity if not t.weight and is_wide(t)})
-    own = members.selected(matcher) > 0
-    groups = [SpreadGroup(key, matcher, (), None, None) for key in keys]
-    return tuple(NearUse(order.setdefault(g, len(order)), g.key, own) for g in groups)
+    result = []
+    for matcher, keys in near_demands(pod, snapshot):
+        own = members.selected(matcher) > 0
+        groups = [order.setdefault(SpreadGroup(key, matcher, (), None, None), len(order)) for key in keys]
+        result += [NearUse(group, key, own, groups[0]) for group, key in zip(groups, keys, strict=True)]
+    return tuple(result)
 
 
 def _wishes(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[Wish, ...]:
@@ -337,10 +347,13 @@ def _is_near(topology: Topology, tally: Tally, near: Sequence[NearUse], combo: C
     """Whether a domain has what the pods must be near, or they may be the first there."""
     if any(combo.values.get(use.key) is None for use in near):
         return False
-    if all(_count(tally, topology, use.group, combo) > 0 for use in near):
-        return True
     return all(
-        use.own and use.group not in topology.unsettled and not any(tally.counts[use.group].values()) for use in near
+        all(_count(tally, topology, use.group, combo) > 0 for use in uses)
+        or all(
+            use.own and use.group not in topology.unsettled and not any(tally.counts[use.group].values())
+            for use in uses
+        )
+        for uses in by_demand(near)
     )
 
 

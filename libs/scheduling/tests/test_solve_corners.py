@@ -1,0 +1,96 @@
+"""Corners where rules meet: each of these was wrong once, or could be."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from sawhorse_model import aws
+from sawhorse_model.labels import HOSTNAME, ZONE
+from sawhorse_scheduling.plan import Plan
+from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
+from sawhorse_scheduling.solve import solve
+from sawhorse_testing.builders import (
+    ZONES,
+    a_claim,
+    a_group,
+    a_node,
+    a_pod,
+    a_pool,
+    a_storage_class,
+    a_type,
+    bound,
+    keep_near,
+    volumes_of,
+)
+from sawhorse_testing.checker import check_plan
+
+A, B, C = ZONES
+BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768)
+
+
+def plan_of(**fields: Any) -> Plan:
+    options = fields.pop("options", SolveOptions(well_known=aws.WELL_KNOWN, attachments=aws.ATTACHMENTS))
+    volumes = fields.pop("volumes", Volumes())
+    snapshot = Snapshot(options=options, volumes=volumes, **{k: tuple(v) for k, v in fields.items()})
+    plan = solve(snapshot)
+    assert check_plan(snapshot, plan) == []
+    return plan
+
+
+def codes(plan: Plan) -> set[str]:
+    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
+
+
+def zones_of(plan: Plan, name: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for node in plan.new_nodes:
+        number = sum(pod.startswith(f"default/{name}-") for pod in node.pods)
+        if number:
+            found[node.zone] += number
+    return found
+
+
+def full(app: str, zone: str) -> Any:
+    """A node without room, with a pod of an app."""
+    pod = bound(a_pod(f"r-{app}", labels={"app": app}), f"node-{zone}")
+    return a_node(f"node-{zone}", cpu="100m", zone=zone, pods=[pod])
+
+
+UNBOUND = volumes_of(a_claim(), a_storage_class(zones=(A, B)))
+
+
+@pytest.mark.parametrize("app", ["web", "db"])
+def test_pods_that_share_a_claim_follow_those_that_they_must_be_near(app: str) -> None:
+    pods = a_group(count=3, affinity=(keep_near(ZONE, app=app),), claims=("data",))
+
+    plan = plan_of(pods=[pods], nodes=[full(app, B)], pools=[a_pool([BIG])], volumes=UNBOUND)
+
+    assert zones_of(plan, "web") == {B: 3}
+
+
+def test_pods_that_share_a_claim_follow_planned_ones() -> None:
+    web = a_group(count=3, affinity=(keep_near(ZONE, app="db"),), claims=("data",))
+    db = a_group("db", 2, node_selector={ZONE: B})
+
+    plan = plan_of(pods=[web, db], pools=[a_pool([BIG])], volumes=UNBOUND)
+
+    assert zones_of(plan, "web") == {B: 3}
+
+
+def test_pods_that_share_a_claim_join_those_whose_node_they_must_share() -> None:
+    web = a_group(count=3, affinity=(keep_near(HOSTNAME, app="db"),), claims=("data",))
+
+    plan = plan_of(pods=[web, a_group("db", 1)], pools=[a_pool([BIG])], volumes=UNBOUND)
+
+    assert [len(node.pods) for node in plan.new_nodes] == [4]
+
+
+def test_where_no_zone_serves_all_that_share_a_claim_the_claim_is_named() -> None:
+    web = a_group(count=2, claims=("data",), node_selector={ZONE: A})
+    db = a_group("db", 1, claims=("data",), node_selector={ZONE: B})
+
+    plan = plan_of(pods=[web, db], pools=[a_pool([BIG])], volumes=UNBOUND)
+
+    assert "VolumesConflict" in codes(plan)
+    assert any("default/data" in entry.message for entry in plan.unschedulable)
