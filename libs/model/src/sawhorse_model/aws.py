@@ -90,6 +90,13 @@ ATTACHMENTS = (
     ),
 )
 
+# Bare machines are dear, slow to start and rarely meant: for those who name them.
+EXOTIC_LABELS = (("karpenter.k8s.aws/instance-size", "metal"),)
+HINTS: Mapping[str, str] = {
+    "ephemeral-storage": "raise volumeSize in the NodeClass's blockDeviceMappings, "
+    "or let local disks count with instanceStorePolicy: RAID0",
+}
+
 ALIAS_FAMILIES: Mapping[str, str] = {
     "al2": "AL2",
     "al2023": "AL2023",

@@ -89,7 +89,7 @@ def _requirement_reason(problem: Problem, members: PodClass, pool: PoolTable, wa
         return Reason(
             pool.name,
             "AcceleratorNotAsked",
-            f"only types with accelerators have room for it ({names}), and it asks for none; "
+            f"only types with accelerators{_bare(problem)} have room for it ({names}), and it asks for none; "
             "name them in a node selector if it may use them",
         )
     ports = members.pod.spec.host_ports
@@ -101,6 +101,10 @@ def _requirement_reason(problem: Problem, members: PodClass, pool: PoolTable, wa
     if problem.single(members, pool, wants) is None:
         return _min_values_reason(pool, fit, holds & openable(members, pool, fit))
     return None
+
+
+def _bare(problem: Problem) -> str:
+    return "".join(f" or {word} machines" for _, word in problem.snapshot.options.exotic_labels)
 
 
 def _types_serving(pool: PoolTable, fit: Fit) -> BoolArray:
@@ -130,10 +134,15 @@ def _no_offering(pool: PoolTable, fit: Fit, serving: BoolArray) -> str:
             if any_of
         }
     )
+    sold = sorted({o.zone for kind, there in zip(pool.types, serving, strict=True) if there for o in kind.offerings})
     return (
-        f"{int(serving.sum())} instance types serve it, none has an available offering"
+        f"{_names(pool, serving)} {'has' if serving.sum() == 1 else 'have'} no available offering"
         + (f" with {' and '.join(asked)}" if asked else "")
-        + (f"; available are {', '.join(there[:LISTED])}" if there else "; all are out of capacity or have no subnet")
+        + (
+            f"; available are {', '.join(there[:LISTED])}"
+            if there
+            else f"; sold in {', '.join(sold[:LISTED]) or 'no zone'}, but out of capacity or without a subnet there"
+        )
     )
 
 
@@ -153,6 +162,9 @@ def _nearest(problem: Problem, members: PodClass, pool: PoolTable, fit: Fit) -> 
             daemons = int(pool.daemons[best, r])
             note = f" after daemons take {format_resource(name, daemons)}" if daemons else ""
             have = format_resource(name, max(int(room[best, r]), 0))
+            helps = problem.snapshot.options.hints.get(name, "")
+            if helps and (held := pool.types[best].capacity.get(name, 0)):
+                note += f" of {format_resource(name, held)}; {helps}"
             parts.append(f"{name} {format_resource(name, int(asked[r]))} is asked, {have} is there{note}")
     hint = ""
     if problem.requests[members.index][names.index("cpu")] >= 10**9 if "cpu" in names else False:

@@ -17,7 +17,7 @@ from sawhorse_model.resources import CPU, MEMORY, NODES, PODS
 from sawhorse_model.taints import Taint
 from sawhorse_scheduling import daemons as daemon_rules
 from sawhorse_scheduling.arrays import Axis, BoolArray, FloatArray, IntArray, all_along, any_along
-from sawhorse_scheduling.snapshot import Pool, Snapshot
+from sawhorse_scheduling.snapshot import Pool, Snapshot, SolveOptions
 
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
@@ -235,11 +235,21 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> 
         capacity=np.array(capacity, dtype=np.int64).reshape(len(types), len(limited)),
         limited=limited,
         remaining=np.array([limits[name] - pool.usage.get(name, 0) for name in limited], dtype=np.int64),
-        exotic=np.array([any(t.allocatable.get(n, 0) > 0 for n in options.exotic) for t in types], dtype=np.bool_),
+        exotic=np.array([_is_exotic(t, options) for t in types], dtype=np.bool_),
         well_known=options.well_known,
         min_values=wanted,
         members={key: _members(key, types) for key in wanted},
     )
+
+
+def _is_exotic(kind: InstanceType, options: SolveOptions) -> bool:
+    named = any(
+        word in value
+        for key, word in options.exotic_labels
+        if (r := kind.requirements.get(key)) is not None
+        for value in r.values
+    )
+    return named or any(kind.allocatable.get(name, 0) > 0 for name in options.exotic)
 
 
 def _members(key: str, types: Sequence[InstanceType]) -> BoolArray:

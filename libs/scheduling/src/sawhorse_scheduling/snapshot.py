@@ -93,12 +93,17 @@ class Volumes:
 class SolveOptions:
     """How to plan. `exotic` are resources of accelerators: types that have one serve only pods that ask for one.
 
+    `exotic_labels` are (label, word): types with that word in the label's value serve nobody who does not name them.
+    `hints` say per resource what helps where no type has enough of it.
+
     `fixed_cost` per node and hour steers toward fewer nodes and is in no price. `slack` is the part of a new node's
     cpu and memory that is left free where pods also fit so. `max_pods_per_node` caps planned pods on a new node.
     """
 
     well_known: frozenset[str] = frozenset()
     exotic: frozenset[str] = frozenset()
+    exotic_labels: tuple[tuple[str, str], ...] = ()
+    hints: Mapping[str, str] = field(default_factory=dict)
     ignore_preferences: bool = False
     min_values_strict: bool = True
     max_instance_types: int = 60

@@ -177,17 +177,24 @@ class _Check:
     def accelerators(
         self, node: PlannedNode, pool: Pool, listed: list[InstanceType], placed: list[Pod]
     ) -> Iterator[str]:
-        exotic = self.snapshot.options.exotic
-        if any(pod.spec.requests.get(name, 0) for pod in placed for name in exotic):
+        if any(pod.spec.requests.get(name, 0) for pod in placed for name in self.snapshot.options.exotic):
             return
-        special = [t for t in listed if any(t.allocatable.get(name, 0) for name in exotic)]
+        special = [t for t in listed if self.is_exotic(t)]
         if special and any(
-            not any(kind.allocatable.get(name, 0) for name in exotic)
+            not self.is_exotic(kind)
             and kind.requirements.intersects(node.requirements)
             and any(offered(o, node) for o in kind.offerings)
             for kind in pool.instance_types
         ):
             yield f"{node.name}: {special[0].name} has an accelerator that none of its pods asks for"
+
+    def is_exotic(self, kind: InstanceType) -> bool:
+        """Whether a type is only for pods that ask for its accelerator, or that name it."""
+        options = self.snapshot.options
+        if any(kind.allocatable.get(name, 0) for name in options.exotic):
+            return True
+        labels = {key: r.values for key, r in kind.requirements.items()}
+        return any(word in value for key, word in options.exotic_labels for value in labels.get(key, ()))
 
     def min_values(
         self, node: PlannedNode, pool: Pool, listed: list[InstanceType], offers: Mapping[str, list[Offering]]
@@ -338,7 +345,7 @@ class _Check:
         exotic = self.snapshot.options.exotic
         asks = any(pod.spec.requests.get(name, 0) for name in exotic)
         for kind, daemons, sold in self.on_sale(pool):
-            if not asks and any(kind.allocatable.get(name, 0) for name in exotic):
+            if not asks and self.is_exotic(kind):
                 continue
             total = total_requests([pod.spec, *daemons])
             if any(amount > kind.allocatable.get(name, 0) for name, amount in total.items()):

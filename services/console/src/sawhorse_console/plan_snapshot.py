@@ -95,6 +95,8 @@ def build_snapshot(
         options=SolveOptions(
             well_known=aws.WELL_KNOWN,
             exotic=ACCELERATORS,
+            exotic_labels=aws.EXOTIC_LABELS,
+            hints=aws.HINTS,
             attachments=aws.ATTACHMENTS,
             time_limit_seconds=time_limit,
         ),

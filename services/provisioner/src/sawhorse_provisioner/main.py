@@ -65,6 +65,8 @@ AWS_WORDS = NodeClassWords(
     well_known=aws.WELL_KNOWN,
     attachments=aws.ATTACHMENTS,
     exotic=frozenset({aws.NVIDIA_GPU, aws.AMD_GPU, aws.GAUDI, aws.NEURON, aws.NEURON_CORE}),
+    exotic_labels=aws.EXOTIC_LABELS,
+    hints=aws.HINTS,
 )
 
 
@@ -206,6 +208,8 @@ def solve_options(settings: Settings) -> SolveOptions:
     return SolveOptions(
         well_known=AWS_WORDS.well_known,
         exotic=AWS_WORDS.exotic,
+        exotic_labels=AWS_WORDS.exotic_labels,
+        hints=AWS_WORDS.hints,
         attachments=AWS_WORDS.attachments,
         ignore_preferences=settings.preference_policy == "Ignore",
         min_values_strict=settings.min_values_policy == "Strict",
