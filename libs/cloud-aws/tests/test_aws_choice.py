@@ -6,10 +6,10 @@ import pytest
 
 from sawhorse_catalog.account import Reservation
 from sawhorse_cloud.errors import CloudError, InsufficientCapacityError
-from sawhorse_cloud_aws.choice import MIN_VALUES_RELAXED, MOST_OVERRIDES, MOST_TYPES, Choice, choose
+from sawhorse_cloud_aws.choice import MOST_OVERRIDES, MOST_TYPES, Choice, choose
 from sawhorse_model.aws import SIZE, TENANCY, ZONE_ID, Ami
 from sawhorse_model.instances import CapacityType, InstanceType, Offering
-from sawhorse_model.labels import ARCH, INSTANCE_TYPE, ZONE
+from sawhorse_model.labels import ARCH, INSTANCE_TYPE, MIN_VALUES_RELAXED, ZONE
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.requirements import Operator, RequirementSpec
 from sawhorse_testing.catalog import ZONES, an_instance_type, an_offering

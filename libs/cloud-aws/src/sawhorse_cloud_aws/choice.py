@@ -9,6 +9,7 @@ from sawhorse_cloud_aws.amis import match_ami
 from sawhorse_cloud_aws.reserved import RESERVATION_LABELS, is_launchable, only_reserved, reservation_labels
 from sawhorse_model.aws import AMD_GPU, GAUDI, NEURON, NVIDIA_GPU, SIZE, TENANCY, ZONE_ID, Ami
 from sawhorse_model.instances import CapacityType, InstanceType, Offering
+from sawhorse_model.labels import MIN_VALUES_RELAXED
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_model.resources import fits
@@ -16,7 +17,6 @@ from sawhorse_model.resources import fits
 MOST_TYPES = 60
 # EC2 takes no more overrides in one request.
 MOST_OVERRIDES = 300
-MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 _EXOTIC = (NVIDIA_GPU, AMD_GPU, GAUDI, NEURON)
 _WIDEN = "Allow more instance types or zones in the NodePool."
 

@@ -17,6 +17,7 @@ DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
+MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"  # annotation of a claim: "true" or "false"
 NODEPOOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 

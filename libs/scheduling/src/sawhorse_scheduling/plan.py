@@ -32,6 +32,7 @@ class PlannedNode:
     daemon_requests: Mapping[str, int]
     allocatable: Mapping[str, int]
     classes: Mapping[int, int] = field(default_factory=dict)  # index in Snapshot.pods → how many of them
+    relaxed: tuple[str, ...] = ()  # labels of which there were fewer values than the pool's minValues asks for
 
     @property
     def instance_type(self) -> str:

@@ -203,6 +203,7 @@ def _equal_nodes(
             daemon_requests=daemons,
             allocatable=_real(pool.types[first].allocatable),
             classes={group: n for _, of in shares for group, n in of.items()},
+            relaxed=listing.relaxed,
         )
         for number, shares in enumerate(dealt, start=1)
     ]

@@ -10,6 +10,7 @@ from sawhorse_model.labels import (
     HOSTNAME,
     INITIALIZED,
     INSTANCE_TYPE,
+    MIN_VALUES_RELAXED,
     NODEPOOL,
     NODEPOOL_HASH,
     NODEPOOL_HASH_VERSION,
@@ -67,6 +68,7 @@ def claim_from_plan(
                 **template.annotations,
                 NODEPOOL_HASH: pool_hash(pool),
                 NODEPOOL_HASH_VERSION: HASH_VERSION,
+                MIN_VALUES_RELAXED: "true" if planned.relaxed else "false",
             },
             finalizers=(TERMINATION_FINALIZER,),
             owners=(

@@ -100,6 +100,7 @@ class Provisioner:
         self._launch = launch
         self._planned = planned
         self._steps = steps
+        self._told: dict[str, str] = {}  # uid of a waiting pod → the place that it was told
 
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop`; a round that runs then ends first. A failed round is logged and tried again."""
@@ -145,6 +146,7 @@ class Provisioner:
             self._instruments.unschedulable_pods.labels("provisioner").set(0)
             outcome = Outcome(targets=frozen.expected)
             self._planned(frozen, outcome)
+            self._tell_where(frozen, outcome.targets)
             return outcome
         started = self._clock.monotonic()
         self._instruments.queue_depth.labels("provisioner").set(len(frozen.pods))
@@ -250,7 +252,8 @@ class Provisioner:
                 )
                 return
             self._state.note(NODECLAIM, made)
-            self._instruments.claims_created.labels("provisioned", node.nodepool, "false").inc()
+            relaxed = "true" if node.relaxed else "false"
+            self._instruments.claims_created.labels("provisioned", node.nodepool, relaxed).inc()
             created[node.name] = made
 
         await each(kept, create, limit=_PARALLEL_CREATES)
@@ -274,16 +277,26 @@ class Provisioner:
                 log.warning("placement not written", nodeclaim=claim.meta.name, error=describe(error))
                 return  # the store is away: hints are lost, nothing else
 
+    def _tell_where(self, frozen: Frozen, targets: Mapping[str, str]) -> None:
+        """Each waiting pod is told its place once, also one that took the place of a pod that is gone."""
+        told: dict[str, str] = {}
+        for key, target in targets.items():
+            pod = frozen.pods.get(key) or self._state.pod(key)
+            if pod is None or key in frozen.doomed:
+                continue
+            told[pod.meta.uid] = target
+            if self._told.get(pod.meta.uid) != target:
+                kind = "node" if self._state.claim(target) is None else "nodeclaim"
+                self._announcer.nominated(pod, f"{kind}/{target}")
+        self._told = told
+
     async def _tell(self, frozen: Frozen, outcome: Outcome, seconds: float, batch: frozenset[str]) -> None:
         plan = outcome.plan
         assert plan is not None
         for key, message in outcome.unplaced.items():
             if (pod := frozen.pods.get(key)) is not None and key not in frozen.doomed:
                 self._announcer.failed_scheduling(pod, message)
-        nodes = {c.meta.name for c in outcome.created.values()}
-        for key, target in outcome.targets.items():
-            if (pod := frozen.pods.get(key)) is not None and key not in frozen.doomed and key not in frozen.expected:
-                self._announcer.nominated(pod, f"nodeclaim/{target}" if target in nodes else f"node/{target}")
+        self._tell_where(frozen, outcome.targets)
         self._instruments.unschedulable_pods.labels("provisioner").set(len(outcome.unplaced))
         self._instruments.plan_price.set(plan.price_per_hour)
         if not outcome.created and not outcome.unplaced:

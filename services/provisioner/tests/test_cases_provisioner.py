@@ -1,0 +1,139 @@
+"""Cases that a plan alone does not settle: what becomes of claims, events and counts while time passes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sawhorse_kube.kinds import NODECLAIM, POD, nodeclass_kind
+from sawhorse_model import aws
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.labels import INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN
+from sawhorse_model.resources import CPU
+from sawhorse_provisioner.claims import claim_from_plan
+from sawhorse_provisioner.words import NodeClassWords
+from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
+from sawhorse_scheduling.solve import solve
+from sawhorse_testing.builders import a_group, a_pool, an_expression
+from sawhorse_testing.catalog import an_instance_type, common_fixture
+
+CLASS = nodeclass_kind("fake.example", "v1", "FakeNodeClass", "fakenodeclasses")
+WORDS = NodeClassWords(CLASS, "f", "fake.example/nodeclass", "h", "v", "t", aws.WELL_KNOWN)
+EIGHT = an_instance_type("m5.2xlarge", cpu="8", memory="32Gi", price=0.40, spot_price=0.16)
+FOUR = an_instance_type("m5.xlarge", cpu="4", memory="16Gi", price=0.20)
+
+
+def only_left(name: str) -> list[InstanceType]:
+    """The common fixture with every other amd64 type out of capacity."""
+    return [
+        kind
+        if kind.name in (name, "m7g.large")
+        else replace(kind, offerings=tuple(replace(o, available=False) for o in kind.offerings))
+        for kind in common_fixture()
+    ]
+
+
+@pytest.mark.parametrize(("strict", "minimum"), [(False, 5), (False, 1), (True, 1)])
+def test_n08_a_claim_says_whether_min_values_were_relaxed_and_to_what(strict: bool, minimum: int) -> None:
+    wanted = replace(an_expression(INSTANCE_TYPE, "Exists"), min_values=minimum)
+    pool = a_pool(only_left("m6i.xlarge"), requirements=[wanted])
+    pods = a_group(cpu="1", node_selector={"kubernetes.io/arch": "amd64"})
+    options = SolveOptions(well_known=WELL_KNOWN | aws.WELL_KNOWN, min_values_strict=strict)
+    (node,) = solve(Snapshot(pods=(pods,), pools=(pool,), options=options)).new_nodes
+
+    claim = claim_from_plan(node, pool.nodepool, {}, WORDS, name="default-x")
+
+    assert claim.meta.annotations[MIN_VALUES_RELAXED] == ("true" if minimum > 1 else "false")
+    assert [(r.values, r.min_values) for r in claim.requirements if r.key == INSTANCE_TYPE] == [(("m6i.xlarge",), 1)]
+
+
+def cpus(world: Any, types: Sequence[InstanceType]) -> int:
+    """Millicores of all claims, each at the largest type that it may become."""
+    sizes = {t.name: t.capacity[CPU] for t in types}
+    return sum(
+        max(sizes[v] for r in claim.requirements if r.key == INSTANCE_TYPE for v in r.values)
+        for claim in world.claims()
+    )
+
+
+@pytest.mark.looptime
+async def test_n10_pods_that_come_back_wait_for_the_claim_that_never_registers(world: Any, looptime: Any) -> None:
+    world.node_class()
+    world.pool(limits={"cpu": "8"})
+    world.catalog.types = (EIGHT,)
+    world.join_after = None
+    most = 0
+
+    async with world.leading():
+        for number in range(6):
+            world.pod(f"job-{number}", cpu="7")
+            await world.until(lambda n=number: len(world.events("Nominated")) > n)
+            await world.until(lambda: any(c.is_launched for c in world.claims()))
+            most = max(most, cpus(world, (EIGHT,)))
+            world.kube.remove(POD, f"job-{number}", "default")
+
+    assert most == 8000
+    assert len(world.claims()) == len(world.cloud.alive()) == 1
+    assert set(world.events("Nominated")) == {f"Pod should land on nodeclaim/{world.claim().meta.name}"}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("launch_latency", [0.0, 30.0])
+async def test_t05_two_bursts_make_no_more_claims_than_one_pass_over_both(
+    world: Any, looptime: Any, launch_latency: float
+) -> None:
+    world.node_class()
+    world.pool()
+    world.catalog.types = (FOUR,)
+    world.join_after = None
+    world.cloud.launch_latency = launch_latency
+    options = SolveOptions(well_known=WELL_KNOWN)
+    at_once = solve(
+        Snapshot(pods=(a_group(count=40, cpu="700m", memory="1Gi"),), pools=(a_pool([FOUR]),), options=options)
+    )
+
+    async with world.leading():
+        for number in range(20):
+            world.pod(f"ci-{number}", cpu="700m")
+        await world.until(lambda: world.clock.monotonic() >= 1.2)
+        for number in range(20, 40):
+            world.pod(f"ci-{number}", cpu="700m")
+        await world.until(lambda: world.clock.monotonic() >= 45)
+
+    assert abs(len(world.claims()) - len(at_once.new_nodes)) <= 1
+    assert len(world.kube.names(NODECLAIM)) == len(world.claims())
+
+
+@pytest.mark.looptime
+async def test_n05_a_pod_goes_to_room_of_a_light_pool_and_its_event_names_that_node(world: Any, looptime: Any) -> None:
+    world.node_class()
+    heavy = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
+    light = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]
+    world.pool("od", weight=10, requirements=light)
+
+    async with world.leading():
+        world.pod("first", cpu="1")
+        await world.until(lambda: any(c.is_initialized for c in world.claims()))
+        world.bind("first", world.node().meta.name)
+        world.pool("spot", weight=100, requirements=heavy)
+        world.pod("second", cpu="500m")
+        await world.until(lambda: len(world.events("Nominated")) == 2)
+        await world.until(lambda: world.clock.monotonic() > 40)
+
+    assert [c.nodepool for c in world.claims()] == ["od"]
+    assert world.node().meta.name in world.events("Nominated")[-1]
+
+
+@pytest.mark.looptime
+async def test_n05_new_nodes_are_of_the_heaviest_pool_while_it_has_capacity(world: Any, looptime: Any) -> None:
+    world.node_class()
+    for name, weight, kind in (("spot", 100, "spot"), ("od", 10, "on-demand")):
+        wanted = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": [kind]}]
+        world.pool(name, weight=weight, requirements=wanted)
+    world.pod("first", cpu="500m")
+
+    async with world.leading():
+        await world.until(lambda: any(c.is_launched for c in world.claims()))
+
+    assert [c.nodepool for c in world.claims()] == ["spot"]
