@@ -26,8 +26,8 @@ from sawhorse_testing.builders import (
     bound,
     keep_apart,
 )
-from sawhorse_testing.catalog import an_ec2_node_class, common_facts, common_fixture, common_prices
 from sawhorse_testing.catalog import ZONES as ZONE_IDS
+from sawhorse_testing.catalog import an_ec2_node_class, common_facts, common_fixture, common_prices
 from sawhorse_testing.checker import check_plan
 
 OPTIONS = SolveOptions(
