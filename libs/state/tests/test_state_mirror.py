@@ -303,6 +303,42 @@ async def test_an_own_write_is_visible_until_the_mirror_is_as_new(state: State) 
         assert "new" in mirror.all("NodeClaim")
 
 
+async def test_an_own_write_is_not_forgotten_while_no_watcher_runs_and_is_settled_by_the_next_ones_list(
+    state: State,
+) -> None:
+    await a_writer(state, NodeClaim=[a_claim("c", 50)])
+
+    async with reading(state, "NodeClaim") as mirror:
+        assert await mirror.wait_synced(SOON)
+        mirror.note_own("NodeClaim", a_claim("made", 110))
+        mirror.note_own("NodeClaim", a_claim("made-later", 120))
+        mirror._view.expire(asyncio.get_running_loop().time() + 3600)
+        meanwhile = sorted(mirror.all("NodeClaim"))
+        following = MirrorWriter(state, 2)
+        await following.begin()
+        await following.replace_all("NodeClaim", [a_claim("c", 50)], "115")  # "made" was deleted again
+        await eventually(lambda: "made" not in mirror.all("NodeClaim"))
+
+        assert meanwhile == ["c", "made", "made-later"]
+        assert sorted(mirror.all("NodeClaim")) == ["c", "made-later"]
+
+
+async def test_an_own_write_that_the_watch_passed_over_is_forgotten_after_a_while(state: State) -> None:
+    writer = await a_writer(state, NodeClaim=[])
+
+    async with reading(state, "NodeClaim") as mirror:
+        assert await mirror.wait_synced(SOON)
+        mirror.note_own("NodeClaim", a_claim("mine", 110))
+        await writer.apply("NodeClaim", [changed(a_claim("x", 111))])
+        await eventually(lambda: mirror.get("NodeClaim", "x") is not None)
+        soon = "mine" in mirror.all("NodeClaim")
+        mirror.note_own("NodeClaim", a_claim("late", 105))
+        mirror._view.expire(asyncio.get_running_loop().time() + 60)
+
+        assert soon
+        assert sorted(mirror.all("NodeClaim")) == ["x"]
+
+
 async def test_an_object_that_cannot_be_read_hides_no_other(state: State) -> None:
     await a_writer(state, Pod=[a_pod("a")])
     await state.redis.hset(state.key(mirror_keys.objects_key("Pod")), "default/odd", b'{"meta": 1}')

@@ -128,7 +128,7 @@ class Mirror:
         self._view.subscribe(callback)
 
     def note_own(self, kind: str, obj: Any) -> None:
-        """Show an own write, as Kubernetes answered it, until the mirror is as new or 15 s have passed."""
+        """Show an own write, as Kubernetes answered it, until the mirror is as new, however long no watcher runs."""
         self._view.note_own(kind, obj, asyncio.get_running_loop().time())
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -170,7 +170,10 @@ class Mirror:
         now = asyncio.get_running_loop().time()
         for kind, objects in loaded.items():
             self._view.replace(kind, objects, now)
-        self._missing = {kind for kind, mark in zip(self._view.kinds, marks, strict=True) if not mark}
+        listed = dict(zip(self._view.kinds, (mark.decode() for mark in marks), strict=True))
+        self._missing = {kind for kind, mark in listed.items() if not mark}
+        for kind in listed.keys() - self._missing:
+            self._view.listed(kind, _number(listed[kind]), now)
         log.info("mirror loaded", epoch=int(epoch), objects=sum(map(len, loaded.values())))
         return _Place(epoch.decode(), id_.decode(), int(count))
 
@@ -223,11 +226,12 @@ class Mirror:
 
     async def _apply(self, entries: Sequence[_Entry]) -> None:
         wanted: dict[str, dict[str, _Entry]] = {}
+        listed: dict[str, int] = {}
         for entry in entries:
             if entry.kind not in self._view.kinds:
                 continue
             if entry.op == SYNCED:
-                self._missing.discard(entry.kind)
+                listed[entry.kind] = _number(entry.version)
             else:
                 wanted.setdefault(entry.kind, {})[entry.key] = entry  # the last of a key is enough
         for kind, by_key in wanted.items():
@@ -240,6 +244,10 @@ class Mirror:
                 elif (obj := values.get(key)) is not None:
                     self._view.set(kind, key, obj, now)
                 # else: deleted since; its entry follows in the stream.
+            self._view.reached(kind, max(_number(entry.version) for entry in by_key.values()), now)
+        for kind, version in listed.items():
+            self._view.listed(kind, version, asyncio.get_running_loop().time())
+            self._missing.discard(kind)
 
     async def _values(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
         raw = await self._state.do(

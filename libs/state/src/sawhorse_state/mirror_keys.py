@@ -84,12 +84,12 @@ redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], '*',
 return current
 """
 
-# KEYS: epoch, changes, count, then the synced marks. Returns {epoch or '', last id, last n, marks that are there}.
+# KEYS: epoch, changes, count, then the synced marks. Returns {epoch or '', last id, last n, the marks or ''}.
 HEAD = """
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
 local id = '0-0'
 if last[1] then id = last[1][1] end
 local marks = {}
-for i = 4, #KEYS do marks[i - 3] = redis.call('EXISTS', KEYS[i]) end
+for i = 4, #KEYS do marks[i - 3] = redis.call('GET', KEYS[i]) or '' end
 return {redis.call('GET', KEYS[1]) or '', id, redis.call('GET', KEYS[3]) or '0', marks}
 """

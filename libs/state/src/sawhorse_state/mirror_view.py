@@ -21,7 +21,7 @@ Callback = Callable[[str, str, str], None]
 @dataclass(frozen=True, slots=True)
 class _Own:
     obj: Any
-    expires: float
+    expires: float | None  # loop time; None while the mirror has not come as far as this write
 
 
 class MirrorView:
@@ -29,7 +29,7 @@ class MirrorView:
 
     Args:
         kinds: those it holds.
-        own_seconds: how long a noted own write outlives the mirror's silence about it.
+        own_seconds: how long a noted own write is shown yet when the mirror tells of later changes, but not of it.
     """
 
     def __init__(self, kinds: Sequence[str], *, own_seconds: float = 15.0) -> None:
@@ -39,6 +39,7 @@ class MirrorView:
         self._mirrored: dict[str, dict[str, Any]] = {kind: {} for kind in self.kinds}
         self._visible: dict[str, dict[str, Any]] = {kind: {} for kind in self.kinds}
         self._own: dict[tuple[str, str], _Own] = {}
+        self._reached: dict[str, int] = {}  # the newest version of each kind that the mirror told of
         self._pods_by_node: dict[str, dict[str, Pod]] = {}
         self._claims_by_provider: dict[str, dict[str, NodeClaim]] = {}
         self._nodes_by_provider: dict[str, dict[str, Node]] = {}
@@ -107,20 +108,44 @@ class MirrorView:
         seen = self._visible[kind].get(key)
         if seen is not None and _version(obj) <= _version(seen):
             return
-        self._own[kind, key] = _Own(obj, now + self._own_seconds)
+        passed = _version(obj) < self._reached.get(kind, 0)
+        self._own[kind, key] = _Own(obj, now + self._own_seconds if passed else None)
         self._show(kind, key, obj)
 
+    def reached(self, kind: str, resource_version: int, now: float) -> None:
+        """The mirror told of a change of this kind: own writes that are older should have been told by now.
+
+        The clock of an own write begins here and not when it was made: while no watcher runs nothing is told at all,
+        and a claim of ours that was forgotten then would be made a second time.
+        """
+        if resource_version <= self._reached.get(kind, 0):
+            return
+        self._reached[kind] = resource_version
+        for (of, key), own in self._own.items():
+            if of == kind and own.expires is None and _version(own.obj) < resource_version:
+                self._own[of, key] = _Own(own.obj, now + self._own_seconds)
+
+    def listed(self, kind: str, resource_version: int, now: float) -> None:
+        """The mirror holds the full list of this kind as of a version: nothing else is left of older own writes."""
+        for of, key in [*self._own]:
+            if of == kind and _version(self._own[of, key].obj) <= resource_version:
+                self._drop(kind, key)
+        self.reached(kind, resource_version, now)
+
     def expire(self, now: float) -> None:
-        """Drop own writes that the mirror has not confirmed in time: it knows better by now."""
+        """Drop own writes that the mirror passed over: it knows better by now."""
         for (kind, key), own in [*self._own.items()]:
-            if own.expires <= now:
-                del self._own[kind, key]
-                self._show(kind, key, self._mirrored[kind].get(key))
+            if own.expires is not None and own.expires <= now:
+                self._drop(kind, key)
+
+    def _drop(self, kind: str, key: str) -> None:
+        del self._own[kind, key]
+        self._show(kind, key, self._mirrored[kind].get(key))
 
     def _settle(self, kind: str, key: str, obj: Any, now: float) -> None:
         own = self._own.get((kind, key))
         if own is not None:
-            if _version(obj) < _version(own.obj) and own.expires > now:
+            if _version(obj) < _version(own.obj) and (own.expires is None or own.expires > now):
                 return
             del self._own[kind, key]
         self._show(kind, key, obj)
