@@ -508,11 +508,11 @@ def test_a_wish_or_a_daemons_term_that_cannot_be_read_is_passed_over() -> None:
     assert plan.new_nodes[0].daemon_requests.get("cpu", 0) == 0
 
 
-def test_reserved_offerings_are_left_out_and_that_is_said() -> None:
+def test_reserved_offerings_are_left_out_where_no_label_could_name_the_reservation() -> None:
     reserved = replace(SMALL.offerings[0], capacity_type=CapacityType.RESERVED, price=0.0, reservation_id="cr-1")
+    reserved = replace(reserved, reservation_count=5)
     kind = replace(SMALL, offerings=(*SMALL.offerings, reserved))
 
     plan = plan_of(pods=[a_group()], pools=[a_pool([kind])])
 
     assert plan.new_nodes[0].capacity_type is CapacityType.SPOT
-    assert any("reserved capacity is not planned yet" in w for w in plan.warnings)

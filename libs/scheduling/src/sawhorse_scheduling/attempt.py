@@ -9,6 +9,7 @@ import numpy as np
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_scheduling.arrays import BoolArray, IntArray
 from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.company import shares_of
 from sawhorse_scheduling.engine import NO_WATCH, Watch
 from sawhorse_scheduling.existing import NodeTable, label_ranks, taint_ranks
 from sawhorse_scheduling.filling import Demand, Item
@@ -26,6 +27,7 @@ class Attempt:
     """
 
     table: NodeTable
+    company: IntArray  # (M, N) pods on existing nodes whom wishes by hostname mean
     filled: dict[tuple[int, int], int] = field(default_factory=dict)
     patterns: list[Pattern] = field(default_factory=list)
     placed: dict[int, int] = field(default_factory=dict)
@@ -58,7 +60,8 @@ class Attempter:
         problem = self.problem
         for pool, initial in zip(problem.pools, problem.initial, strict=True):
             pool.remaining = initial.copy()
-        attempt = Attempt(problem.table.copy())
+        problem.stock.restore(problem.stock.initial)
+        attempt = Attempt(problem.table.copy(), problem.topology.company.bound.copy())
         tally = Tally.start(problem.topology)
         demands: list[Demand] = []
         for members in self._order():
@@ -99,15 +102,11 @@ class Attempter:
         requests = problem.requests[members.index]
         fits = np.where(ranks >= 0, table.fits(members, requests, problem.rules), 0)
         left = count
-        for row in np.argsort(ranks, kind="stable"):
-            number = min(left, int(fits[row]))
-            if number > 0:
-                table.take(int(row), members, number, requests, problem.rules)
-                key = (members.index, int(row))
-                attempt.filled[key] = attempt.filled.get(key, 0) + number
-                left -= number
-                if not left:
-                    break
+        for row, number in shares_of(problem.topology.company, members, attempt.company, ranks, fits, count):
+            table.take(row, members, number, requests, problem.rules)
+            key = (members.index, row)
+            attempt.filled[key] = attempt.filled.get(key, 0) + number
+            left -= number
         attempt.placed[members.index] = attempt.placed.get(members.index, 0) + count - left
         return count - left
 

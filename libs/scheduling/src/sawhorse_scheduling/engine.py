@@ -1,14 +1,14 @@
 """A tier of pools handed to the packing engine: items become its classes, pivots its columns, its nodes patterns.
 
-What the engine is told: which item may be on and which may open a column, limits of pools as budgets, host spread and
-host anti-affinity as limits per node; pods with clashing host ports, or with different requirements that only a node's
-labels settle, never share a node. The last is stricter than need be where pools differ, which costs price at most. What
-it cannot be told is minValues (how many types a node may still become depends on everything on it): pools with that
-go to the greedy opener.
+What the engine is told: which item may be on and which may open a column, limits of pools and free instances of
+reservations as budgets, host spread and host anti-affinity as limits per node; pods with clashing host ports, or with
+different requirements that only a node's labels settle, never share a node. The last is stricter than need be where
+pools differ, which costs price at most. What it cannot be told is minValues (how many types a node may still become
+depends on everything on it): pools with that go to the greedy opener.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from sawhorse_scheduling.arrays import UNBOUNDED, BoolArray, FloatArray, IntArra
 from sawhorse_scheduling.daemons import clash
 from sawhorse_scheduling.filling import Item
 from sawhorse_scheduling.hosts import APART
-from sawhorse_scheduling.opening import Pattern, take_loads
-from sawhorse_scheduling.packing import NodeGroup, NodeRules, PackedNode, PackingProblem, pack
+from sawhorse_scheduling.opening import Pattern, of_one_kind, take_loads
+from sawhorse_scheduling.packing import Effort, NodeGroup, NodeRules, PackedNode, PackingProblem, pack
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import holds_daemons
 
@@ -32,6 +32,7 @@ class Watch:
 
 
 NO_WATCH = Watch()
+_ROUGH = Effort(pattern_rounds=0, repairs=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +42,9 @@ class _Pivots:
     pool_of: IntArray
     type_of: IntArray
     column_of: IntArray
-    price: FloatArray
+    reserved: IntArray  # (K,) number of the reservation, −1 for none
+    price: FloatArray  # the best of what a pivot stands for
+    search: FloatArray  # what is minimised
     room: IntArray  # (K, R)
     allowed: BoolArray  # (I, K)
 
@@ -72,51 +75,68 @@ def pack_tier(
     use, budget = _budgets(tier, pivots)
     groups, rules = _host_rules(items, limits)
     apart = _port_clashes(items) | _custom_clashes(items, pools)
-    packing = pack(
-        PackingProblem(
-            requests=np.array([item.requests for item in items], dtype=np.int64),
-            counts=np.array([item.remaining for item in items], dtype=np.int64),
-            columns_capacity=pivots.room,
-            price=pivots.price,
-            allowed=pivots.allowed,
-            node_cap=np.array([1 if item.ports else UNBOUNDED for item in items], dtype=np.int64),
-            groups=groups,
-            rules=rules,
-            exclusions=tuple((int(a), int(b)) for a, b in np.argwhere(np.triu(apart, 1))),
-            may_open=_may_open(items, pivots),
-            budget_use=use,
-            budget=budget,
-            fixed_cost=fixed_cost,
-            deadline=watch.deadline,
-            on_first=watch.on_first,
-        )
+    problem = PackingProblem(
+        requests=np.array([item.requests for item in items], dtype=np.int64),
+        counts=np.array([item.remaining for item in items], dtype=np.int64),
+        columns_capacity=pivots.room,
+        price=pivots.search,
+        allowed=pivots.allowed,
+        node_cap=np.array([1 if item.ports else UNBOUNDED for item in items], dtype=np.int64),
+        groups=groups,
+        rules=rules,
+        exclusions=tuple((int(a), int(b)) for a, b in np.argwhere(np.triu(apart, 1))),
+        may_open=_may_open(items, pivots),
+        budget_use=use,
+        budget=budget,
+        fixed_cost=fixed_cost,
+        deadline=watch.deadline,
+        on_first=watch.on_first,
     )
+    # What other packings took of reservations might have been worth more here: then nothing is proven of the whole.
+    drawn = tier[0].stock.left != tier[0].stock.initial and any(pool.reserved.any() for pool in tier)
+    packing = pack(problem)
+    bound = None if drawn else packing.lower_bound
+    if bound is not None and (pivots.search != pivots.price).any():
+        # The bound is on the best price whatever is minimised: proven by a packing that is not used.
+        bound = pack(replace(problem, price=pivots.price, effort=_ROUGH, on_first=None)).lower_bound
     maker = _Maker(pools, items, rooms)
     patterns = [maker.pattern(node, pivots) for node in packing.nodes]
-    return patterns, packing.lower_bound
+    return patterns, bound
 
 
 def _pivots(tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, IntArray]) -> _Pivots:
-    keep = {pool.index: np.isfinite(pool.price) & all_along(rooms[pool.index] >= 0, 1)[:, None] for pool in tier}
+    keep = {
+        pool.index: np.isfinite(pool.price) & pool.in_stock() & all_along(rooms[pool.index] >= 0, 1)[:, None]
+        for pool in tier
+    }
     spots = [np.argwhere(keep[pool.index]) for pool in tier]
     masks, row_of = _masks(items, keep)
     pool_of = np.concatenate([np.full(len(s), pool.index) for pool, s in zip(tier, spots, strict=True)])
     type_of = np.concatenate([s[:, 0] for s in spots])
     column_of = np.concatenate([s[:, 1] for s in spots])
     price = np.concatenate([pool.price[keep[pool.index]] for pool in tier])
+    search = np.concatenate([pool.search_price[keep[pool.index]] for pool in tier])
+    numbers = {key: n for n, key in enumerate(tier[0].stock.left)} | {"": -1}
+    of_column = {pool.index: np.array([numbers[key] for key in pool.reservations], dtype=np.int64) for pool in tier}
+    reserved = np.concatenate([of_column[pool.index][s[:, 1]] for pool, s in zip(tier, spots, strict=True)])
     # Cheapest first among those of one pool and type that every item treats alike; equal prices by column.
+    # Each reservation stands for itself: it has an end.
     keys = np.packbits(masks, axis=0).T
-    order = np.lexsort((column_of, price, *keys.T[::-1], type_of, pool_of))
-    identity = np.column_stack([pool_of, type_of, keys])[order]
+    order = np.lexsort((column_of, search, *keys.T[::-1], reserved, type_of, pool_of))
+    identity = np.column_stack([pool_of, type_of, reserved, keys])[order]
     new = np.ones(len(order), dtype=np.bool_)
     new[1:] = (identity[1:] != identity[:-1]).any(axis=1)
+    if len(order):
+        price[order[new]] = np.minimum.reduceat(price[order], np.flatnonzero(new))
     chosen = np.sort(order[new & any_along(masks, 0)[order]])
     room = np.concatenate([rooms[pool.index][s[:, 0]] for pool, s in zip(tier, spots, strict=True)])
     return _Pivots(
         pool_of[chosen],
         type_of[chosen],
         column_of[chosen],
+        reserved[chosen],
         price[chosen],
+        search[chosen],
         room[chosen],
         masks[:, chosen][row_of],
     )
@@ -168,6 +188,11 @@ def _budgets(tier: Sequence[PoolTable], pivots: _Pivots) -> tuple[IntArray | Non
             use[mine] = np.where(remaining < 0, np.maximum(use[mine], 1), use[mine])
             uses.append(use)
             left.append(max(remaining, 0))
+    for number, left_over in enumerate(tier[0].stock.left.values()):
+        mine = pivots.reserved == number
+        if mine.any():
+            uses.append(mine.astype(np.int64))
+            left.append(left_over)
     if not uses:
         return None, None
     return np.column_stack(uses), np.array(left, dtype=np.int64)
@@ -235,11 +260,13 @@ class _Maker:
         options = [self.items[item].options[index] for item, _ in node.counts]
         if any(option.selective for option in options):
             fits &= np.logical_or.reduce([any_along(option.opens, 1) for option in options])
-        allow = joins & fits[:, None]
-        taken: IntArray = pool.capacity[pivots.type_of[node.column]]
+        kind, column = int(pivots.type_of[node.column]), int(pivots.column_of[node.column])
+        allow = of_one_kind(pool, joins & fits[:, None], kind, column)
+        taken: IntArray = pool.capacity[kind]
         pool.remaining = pool.remaining - taken * node.times
+        pool.stock.take(pool.reservations[column], node.times)
         loads = take_loads(self.items, node.counts, node.times)
-        return Pattern(index, requirements, allow, used, taken, loads)
+        return Pattern(index, requirements, allow, used, taken, loads, pool.reservations[column])
 
     def _together(self, index: int, node: PackedNode) -> tuple[Requirements, BoolArray]:
         options = [self.items[item].options[index] for item, _ in node.counts]

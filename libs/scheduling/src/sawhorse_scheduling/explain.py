@@ -109,7 +109,7 @@ def _bare(problem: Problem) -> str:
 
 def _types_serving(pool: PoolTable, fit: Fit) -> BoolArray:
     """(T,) types whose labels serve the requirements, offerings aside."""
-    rest = fit.requirements.without(ZONE, CAPACITY_TYPE)
+    rest = fit.requirements.without(ZONE, CAPACITY_TYPE, *pool.reservation_labels)
     return np.array([kind.requirements.intersects(rest) for kind in pool.types], dtype=np.bool_)
 
 
@@ -218,9 +218,19 @@ def _dynamic_reason(
                 )
         detail = "; ".join(over) or "no instance type fits what all limits together leave"
         return Reason(pool.name, "LimitReached", detail)
+    if option is not None and not any_along(option.opens, 0)[~pool.reserved].any():
+        return Reason(pool.name, "ReservationUsedUp", _used_up(pool, option.opens))
     if spread_failed:
         return Reason(pool.name, "", "")
     return Reason(pool.name, "PreferredElsewhere", "other pools come first for it, and their limits are reached")
+
+
+def _used_up(pool: PoolTable, opens: BoolArray) -> str:
+    had = [
+        f"{pool.reservations[c]} had {pool.stock.initial[pool.reservations[c]]} of {_names(pool, opens[:, c])}"
+        for c in np.flatnonzero(any_along(opens, 0)).tolist()
+    ]
+    return "only reserved capacity would do, and what was free is taken: " + ", ".join(had[:LISTED])
 
 
 def _spread_reasons(problem: Problem, attempter: Attempter, attempt: Attempt, members: PodClass) -> list[Reason]:

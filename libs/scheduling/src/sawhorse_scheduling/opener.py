@@ -79,12 +79,12 @@ class Opener:
         return Packer(tier, items, self.problem.rules.limits, rooms, strict=strict).pack()
 
     def _cost(self, patterns: Sequence[Pattern]) -> float:
-        """Price and fixed cost of all nodes, each at the cheapest that the limits leave it."""
+        """What is minimised, with the fixed cost, of all nodes, each at the cheapest that the limits leave it."""
         total = 0.0
         for pattern in patterns:
             pool = self.problem.pools[pattern.pool]
             within = all_along(pool.capacity <= pattern.taken[None, :], 1)
-            price = float(np.where(pattern.allow & within[:, None], pool.price, np.inf).min())
+            price = float(np.where(pattern.allow & within[:, None], pool.search_price, np.inf).min())
             total += (price + self.problem.snapshot.options.fixed_cost) * len(pattern.loads)
         return total
 
@@ -94,10 +94,11 @@ def _are_few(items: Sequence[Item], pods: int) -> bool:
 
 
 class _State:
-    """What opening nodes changes: the items' demands and what the limits leave."""
+    """What opening nodes changes: the items' demands, what the limits leave, and reservations."""
 
     def __init__(self, tier: Sequence[PoolTable], items: Sequence[Item]) -> None:
         self._pools = [(pool, pool.remaining) for pool in tier]
+        self._stock = [(pool.stock, dict(pool.stock.left)) for pool in tier[:1]]  # all pools share one
         self._items: list[tuple[Item, list[tuple[Demand, int]]]] = [
             (item, [(demand, demand.count) for demand in item.demands]) for item in items
         ]
@@ -107,6 +108,8 @@ class _State:
         """Go back to it. Demands that were used up are noted as such."""
         for pool, remaining in self._pools:
             pool.remaining = remaining
+        for stock, left in self._stock:
+            stock.restore(left)
         for item, demands in self._items:
             for demand in item.demands:
                 demand.count = 0

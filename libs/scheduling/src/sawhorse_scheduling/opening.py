@@ -24,8 +24,9 @@ _LEAST = 1e-9  # stands in for a price or value of zero where one divides
 class Pattern:
     """A node and how often it is made.
 
-    `allow` are the offerings (T, C) it may become, `taken` what each copy holds of the pool's limits, `used` the sum
-    of its pods' requests, `loads` the pods per class index, one entry a copy.
+    `allow` are the offerings (T, C) it may become: one of a reservation (`reservation` is its id), or some that are
+    bought. `taken` is what each copy holds of the pool's limits, `used` the sum of its pods' requests, `loads` the pods
+    per class index, one entry a copy.
     """
 
     pool: int
@@ -34,6 +35,7 @@ class Pattern:
     used: IntArray
     taken: IntArray
     loads: list[dict[int, int]]
+    reservation: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,12 +64,15 @@ class Packer:
         rules = len(limits)
         count = len(items)
         self.keep = {
-            pool.index: np.isfinite(pool.price) & all_along(rooms[pool.index] >= 0, 1)[:, None] for pool in tier
+            pool.index: np.isfinite(pool.price) & pool.in_stock() & all_along(rooms[pool.index] >= 0, 1)[:, None]
+            for pool in tier
         }
         spots = [(pool, np.argwhere(self.keep[pool.index])) for pool in tier]
         self.pool_of = np.concatenate([np.full(len(s), pool.index) for pool, s in spots])
         self.type_of = np.concatenate([s[:, 0] for _, s in spots])
-        self.price = np.concatenate([pool.price[self.keep[pool.index]] for pool, _ in spots])
+        self.column_of = np.concatenate([s[:, 1] for _, s in spots])
+        self.reserved = np.concatenate([pool.reserved[s[:, 1]] for pool, s in spots])
+        self.price = np.concatenate([pool.search_price[self.keep[pool.index]] for pool, _ in spots])
         self.room = np.concatenate([rooms[pool.index][s[:, 0]] for pool, s in spots])
         self.masks, self.joins, self.opens = self._masks()
         self.columns = Columns(
@@ -111,6 +116,7 @@ class Packer:
             key = (item.requests.tobytes(), row)
             if key not in known:
                 ok = self.masks[row]
+                ok = ok & ~self.reserved if (ok & ~self.reserved).any() else ok
                 costs = self.price[ok] * share(item.requests[None, :], self.room[ok])
                 known[key] = float(costs.min(initial=np.inf))
             values[index] = known[key]
@@ -155,7 +161,7 @@ class Packer:
         ok = self.masks[self.opens[seed]] & all_along(self.room >= self.columns.requests[seed][None, :], 1)
         for index, pool in self.pools.items():
             mine = self.pool_of == index
-            ok[mine] &= pool.within_limits()[self.type_of[mine]]
+            ok[mine] &= pool.within_limits()[self.type_of[mine]] & pool.in_stock()[self.column_of[mine]]
         spots = np.flatnonzero(ok)
         price, room, asked = self.price[spots], self.room[spots], self.columns.requests[seed]
         alone = price * share(asked[None, :], room)
@@ -208,9 +214,11 @@ class Packer:
             opens |= any_along(option.opens, 1)
             used += self.columns.requests[i] * trial.counts[i]
         holds = all_along(self.rooms[pool.index] >= used[None, :], 1) & holds_daemons(pool) & opens
-        allow = allow & holds[:, None]
+        pivot = int(self.type_of[trial.pivot]), int(self.column_of[trial.pivot])
+        allow = of_one_kind(pool, allow & holds[:, None], *pivot)
+        reservation = pool.reservations[pivot[1]]
         within = pool.within_limits()
-        costs = np.where(allow & within[:, None], pool.price, np.inf)
+        costs = np.where(allow & within[:, None], pool.search_price, np.inf)
         spot = int(np.argmin(costs))
         if not np.isfinite(costs.flat[spot]):
             return None
@@ -222,14 +230,28 @@ class Packer:
         copies = min(int(self.columns.remaining[i]) // n for i, n in trial.counts.items())
         for left, each in zip(pool.remaining, taken, strict=True):
             copies = min(copies, int(left) // int(each)) if each > 0 else copies
+        copies = min(copies, pool.stock.left[reservation]) if reservation else copies
         pool.remaining = pool.remaining - taken * copies
+        pool.stock.take(reservation, copies)
         loads = self._take(trial.counts, copies)
-        return Pattern(pool.index, requirements, allow, used, taken, loads)
+        return Pattern(pool.index, requirements, allow, used, taken, loads, reservation)
 
     def _take(self, counts: dict[int, int], copies: int) -> list[dict[int, int]]:
         for i, number in counts.items():
             self.columns.remaining[i] -= number * copies
         return take_loads(self.items, tuple(counts.items()), copies)
+
+
+def of_one_kind(pool: PoolTable, allow: BoolArray, kind: int, column: int) -> BoolArray:
+    """(T, C) of the offerings that a node may become: itself alone where it is of a reservation, else what is bought.
+
+    A node that might become either would have to count for the reservation and be paid for as well.
+    """
+    if not pool.reserved[column]:
+        return allow & ~pool.reserved[None, :]
+    alone = np.zeros_like(allow)
+    alone[kind, column] = allow[kind, column]
+    return alone
 
 
 def take_loads(items: Sequence[Item], counts: Sequence[tuple[int, int]], copies: int) -> list[dict[int, int]]:

@@ -33,6 +33,7 @@ class PlannedNode:
     allocatable: Mapping[str, int]
     classes: Mapping[int, int] = field(default_factory=dict)  # index in Snapshot.pods → how many of them
     relaxed: tuple[str, ...] = ()  # labels of which there were fewer values than the pool's minValues asks for
+    reservation_id: str = ""  # of the reservation whose instance it takes
 
     @property
     def instance_type(self) -> str:

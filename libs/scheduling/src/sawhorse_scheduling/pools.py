@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sawhorse_model.instances import CapacityType, InstanceType
+from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE, INITIALIZED, NODEPOOL, REGISTERED, ZONE
 from sawhorse_model.pod import HostPort
 from sawhorse_model.requirements import Operator, Requirement, Requirements
@@ -17,7 +17,9 @@ from sawhorse_model.resources import CPU, MEMORY, NODES, PODS
 from sawhorse_model.taints import Taint
 from sawhorse_scheduling import daemons as daemon_rules
 from sawhorse_scheduling.arrays import Axis, BoolArray, FloatArray, IntArray, all_along, any_along
+from sawhorse_scheduling.reservations import Stock, is_reserved
 from sawhorse_scheduling.snapshot import Pool, Snapshot, SolveOptions
+from sawhorse_scheduling.spot import expected_prices
 
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
@@ -46,6 +48,7 @@ class PoolTable:
     types: tuple[InstanceType, ...]
     columns: tuple[tuple[str, str], ...]
     price: FloatArray  # (T, C), inf: not to be had
+    search_price: FloatArray  # (T, C) what planning minimises: the best price, or the one to expect
     allocatable: IntArray  # (T, R)
     daemons: IntArray  # (T, R)
     room: IntArray  # (T, R) what pods may use: allocatable less daemons, pods capped
@@ -54,7 +57,11 @@ class PoolTable:
     limited: tuple[str, ...]
     remaining: IntArray  # (L,)
     exotic: BoolArray  # (T,)
+    reservations: tuple[str, ...]  # (C,) id of the reservation that a column is of; empty: bought
+    reserved: BoolArray  # (C,) whether it is of one
+    stock: Stock
     well_known: frozenset[str]
+    reservation_labels: tuple[str, ...]
     min_values: dict[str, int]
     members: dict[str, BoolArray]  # per key with minValues: (T, V) which types have which value
     _fits: dict[Requirements, Fit | None] = field(default_factory=dict)
@@ -110,6 +117,8 @@ class PoolTable:
                 found = np.array([[requirement.has(zone) for zone, _ in self.columns]], dtype=np.bool_)
             elif requirement.key == CAPACITY_TYPE:
                 found = np.array([[requirement.has(kind) for _, kind in self.columns]], dtype=np.bool_)
+            elif requirement.key in self.reservation_labels:
+                found = self._reserved_mask(requirement)
             else:
                 alone = Requirements((requirement,))
                 hits = [kind.requirements.intersects(alone) for kind in self.types]
@@ -117,8 +126,17 @@ class PoolTable:
             self._masks[requirement] = found
         return found
 
+    def _reserved_mask(self, requirement: Requirement) -> BoolArray:
+        """(T, C) where a requirement on a label of reserved capacity holds; what is bought has no such label."""
+        absent = requirement.operator in _NEGATIVE
+        if requirement.key == self.reservation_labels[0]:
+            return np.array([[requirement.has(key) if key else absent for key in self.reservations]], dtype=np.bool_)
+        alone = Requirements((requirement,))
+        hits = np.array([kind.requirements.intersects(alone) for kind in self.types], dtype=np.bool_)
+        return np.where(self.reserved[None, :], hits[:, None], absent)
+
     def _is_custom(self, key: str, want: Requirement) -> bool:
-        if key in (ZONE, CAPACITY_TYPE):
+        if key in (ZONE, CAPACITY_TYPE) or key in self.reservation_labels:
             return False
         if key not in self._decided:
             self._decided[key] = _is_single(self.template.get(key)) or all(
@@ -144,6 +162,10 @@ class PoolTable:
             return set(own.values)
         listed = {v for kind in self.types if (r := kind.requirements.get(key)) is not None for v in r.values}
         return {v for v in listed if own is None or own.has(v)}
+
+    def in_stock(self) -> BoolArray:
+        """(C,) columns that can be had now: all but those of reservations that are used up."""
+        return np.array([self.stock.is_free(key) for key in self.reservations], dtype=np.bool_)
 
     def within_limits(self) -> BoolArray:
         """(T,) types of which one more node keeps every limit."""
@@ -185,23 +207,53 @@ def pool_template(pool: Pool) -> Requirements:
     return Requirements.from_specs(template.requirements).intersection(Requirements.from_labels(labels))
 
 
-def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> PoolTable:
-    """Lay out a pool. Types that its own requirements exclude, and reserved offerings, are left out."""
+def asks_for_choice(template: Requirements) -> bool:
+    """Whether minValues keeps every node of a pool open to more than one value of something."""
+    return any((r.min_values or 0) > 1 for r in template.values())
+
+
+def _is_of(kind: InstanceType, offering: Offering, template: Requirements, labels: Sequence[str]) -> bool:
+    """Whether an offering meets a pool's requirements on the labels of reserved capacity."""
+    for key in labels:
+        want = template.get(key)
+        if want is None:
+            continue
+        if not is_reserved(offering):
+            met = want.operator in _NEGATIVE
+        elif key == labels[0]:
+            met = want.has(offering.reservation_id)
+        else:
+            met = kind.requirements.intersects(Requirements((want,)))
+        if not met:
+            return False
+    return True
+
+
+def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis, stock: Stock) -> PoolTable:
+    """Lay out a pool. Types that its own requirements exclude, and reservations without a free instance, are left out.
+
+    So are all reservations where minValues asks for a choice that a claim for one of them does not leave.
+    """
     options, template = snapshot.options, pool_template(pool)
+    of_types = template.without(*options.reservation_labels)
     types = tuple(
-        sorted((t for t in pool.instance_types if template.intersects(t.requirements)), key=lambda t: t.name),
+        sorted((t for t in pool.instance_types if of_types.intersects(t.requirements)), key=lambda t: t.name),
     )
+    usable = not (options.min_values_strict and asks_for_choice(template))
     offers = {
-        (t, o.zone, o.capacity_type.value): o.price
+        (t, o.zone, o.capacity_type.value, o.reservation_id): o.price
         for t, kind in enumerate(types)
         for o in sorted(kind.offerings, key=lambda o: -o.price)
-        if o.available and o.capacity_type is not CapacityType.RESERVED and o.allowed_by(template)
+        if o.available and o.allowed_by(template) and stock.has(o) and (usable or not is_reserved(o))
+        if _is_of(kind, o, template, options.reservation_labels)
     }
-    columns = tuple(sorted({(zone, kind) for _, zone, kind in offers}))
-    where = {column: c for c, column in enumerate(columns)}
+    ways = sorted({(zone, bought, key) for _, zone, bought, key in offers})
+    where = {way: c for c, way in enumerate(ways)}
+    columns = tuple((zone, bought) for zone, bought, _ in ways)
+    reservations = tuple(key for _, _, key in ways)
     price = np.full((len(types), len(columns)), np.inf)
-    for (t, zone, kind), amount in offers.items():
-        price[t, where[(zone, kind)]] = amount
+    for (t, zone, bought, key), amount in offers.items():
+        price[t, where[zone, bought, key]] = amount
     later = Requirements.from_labels({REGISTERED: "true", INITIALIZED: "true"})
     taken, runs = daemon_rules.on_types(
         snapshot.daemons,
@@ -228,6 +280,7 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> 
         types=types,
         columns=columns,
         price=price,
+        search_price=expected_prices(price, _spot(columns), room) if options.minimize_expected else price,
         allocatable=allocatable,
         daemons=taken,
         room=room,
@@ -236,10 +289,18 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis) -> 
         limited=limited,
         remaining=np.array([limits[name] - pool.usage.get(name, 0) for name in limited], dtype=np.int64),
         exotic=np.array([_is_exotic(t, options) for t in types], dtype=np.bool_),
+        reservations=reservations,
+        reserved=np.array([bought == CapacityType.RESERVED for _, bought in columns], dtype=np.bool_),
+        stock=stock,
         well_known=options.well_known,
+        reservation_labels=options.reservation_labels,
         min_values=wanted,
         members={key: _members(key, types) for key in wanted},
     )
+
+
+def _spot(columns: Sequence[tuple[str, str]]) -> BoolArray:
+    return np.array([bought == CapacityType.SPOT for _, bought in columns], dtype=np.bool_)
 
 
 def _is_exotic(kind: InstanceType, options: SolveOptions) -> bool:

@@ -5,16 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawhorse_model.instances import CapacityType
-from sawhorse_model.labels import CAPACITY_TYPE
+from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_scheduling.arrays import BoolArray, FloatArray, IntArray, all_along, any_along
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import Problem
-
-# A spot node lists types up to NEAR times its best price, and dearer ones while it has fewer than SPOT_POOLS pools.
-NEAR = 1.25
-SPOT_POOLS = 15
+from sawhorse_scheduling.spot import worth_listing
 
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
@@ -74,7 +71,8 @@ class Lister:
         if not options.min_values_strict:
             everything = any_along(allow, 1)
             minima = {key: min(n, pool.distinct(key, allow, everything)) for key, n in minima.items()}
-        kept = _cut(pool, allow, order, minima, _worth_listing(pool, allow, order, options.max_instance_types))
+        most = _worth_listing(pool, allow, order, options.max_instance_types, lean=options.minimize_expected)
+        kept = _cut(pool, allow, order, minima, most)
         chosen = np.zeros(len(pool.types), dtype=np.bool_)
         chosen[list(kept)] = True
         allow = allow & chosen[:, None]
@@ -106,7 +104,7 @@ def least_price(pool: PoolTable, pattern: Pattern) -> float:
     return float(np.where(pattern.allow & within[:, None], pool.price, np.inf).min())
 
 
-def _worth_listing(pool: PoolTable, allow: BoolArray, order: IntArray, most: int) -> int:
+def _worth_listing(pool: PoolTable, allow: BoolArray, order: IntArray, most: int, *, lean: bool) -> int:
     """How many of the types, the cheapest first, are worth having on the list; at most `most`.
 
     EC2 does not choose the cheapest spot pool (type and zone) but weighs price against capacity. So a node that may be
@@ -114,16 +112,10 @@ def _worth_listing(pool: PoolTable, allow: BoolArray, order: IntArray, most: int
     pool that runs dry would then stop it. On-demand goes by price alone: a long list there costs nothing.
     """
     spot = np.array([kind == CapacityType.SPOT for _, kind in pool.columns], dtype=np.bool_)
-    offered = (allow & spot[None, :])[order]
-    if not offered.any():
+    offered = np.where(allow & spot[None, :], pool.price, np.inf)[order]
+    if not np.isfinite(offered).any():
         return min(most, len(order))
-    least = np.where(offered, pool.price[order], np.inf).min(axis=1)
-    best = float(least.min())
-    pools_before = np.cumsum(offered.sum(axis=1)) - offered.sum(axis=1)
-    near = least <= best * NEAR
-    wanted = pools_before < SPOT_POOLS
-    beyond = np.flatnonzero(~(near | wanted) & np.isfinite(least))
-    return min(most, int(beyond[0]) if len(beyond) else len(order))
+    return min(most, worth_listing(offered, lean=lean))
 
 
 def _cheapest(pool: PoolTable, costs: FloatArray) -> tuple[int, int]:
@@ -183,5 +175,10 @@ def _claim_requirements(
         for key, r in wants.items()
         if key in pool.template or key in known or r.operator not in _NEGATIVE
     ]
-    offered = {kind for (_, kind), there in zip(pool.columns, any_along(allow, 0), strict=True) if there}
-    return Requirements((*kept, Requirement.of(CAPACITY_TYPE, Operator.IN, offered)))
+    columns = np.flatnonzero(any_along(allow, 0)).tolist()
+    offered = {pool.columns[c][1] for c in columns}
+    # Of a reservation there is one column: it is named, and with it its zone.
+    held = [c for c in columns if pool.reserved[c]]
+    named = [Requirement.of(pool.reservation_labels[0], Operator.IN, (pool.reservations[c],)) for c in held]
+    named += [Requirement.of(ZONE, Operator.IN, (pool.columns[c][0],)) for c in held]
+    return Requirements((*kept, Requirement.of(CAPACITY_TYPE, Operator.IN, offered), *named))

@@ -1,7 +1,8 @@
 """The snapshot laid out for planning: classes, pools, existing capacity, rules; and where a class may get new nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from sawhorse_scheduling.existing import NodeTable, build_node_table
 from sawhorse_scheduling.hosts import HostRules, build_host_rules
 from sawhorse_scheduling.matching import matchers_in_play
 from sawhorse_scheduling.pools import Fit, PoolTable, build_pool_table
+from sawhorse_scheduling.reservations import Stock, free_instances
 from sawhorse_scheduling.snapshot import Snapshot
 from sawhorse_scheduling.topology import Topology, build_topology
 from sawhorse_scheduling.volumes import with_volumes
@@ -49,6 +51,7 @@ class Problem:
     table: NodeTable
     topology: Topology
     pools: tuple[PoolTable, ...]  # by weight descending, then name
+    stock: Stock  # of reservations, shared by the pools
     initial: tuple[IntArray, ...]  # per pool: what limits leave before planning
     _options: dict[tuple[int, Requirements], dict[int, list[dict[int, Option]]]] = field(default_factory=dict)
     _single: dict[tuple[int, int, Requirements], Option | None] = field(default_factory=dict)
@@ -125,7 +128,10 @@ class Problem:
         strict = self.snapshot.options.min_values_strict
         if strict and pool.min_values_gap(opens, any_along(opens, 1), pool.min_values) is not None:
             return None
-        cost = np.where(opens, pool.price * share(asked[None, :], room)[:, None], np.inf)
+        # Where it can be bought, that is what it costs: reserved instances are few, and others may need them more.
+        bought = opens & ~pool.reserved[None, :]
+        usual = bought if bought.any() else opens
+        cost = np.where(usual, pool.search_price * share(asked[None, :], room)[:, None], np.inf)
         return Option(pool.index, fit, joins, opens, float(cost.min()), not may.all())
 
     def can_open(self, members: PodClass, extra: Requirements) -> float | None:
@@ -174,10 +180,12 @@ def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
     return ~pool.exotic
 
 
-def build_problem(snapshot: Snapshot, alone: frozenset[int] = frozenset()) -> Problem:
-    """Lay out a snapshot. Static pools and pools being deleted are not used; `alone` as in `colocate`."""
+def build_problem(
+    snapshot: Snapshot, alone: frozenset[int] = frozenset(), gathered: Mapping[int, int] = MappingProxyType({})
+) -> Problem:
+    """Lay out a snapshot. Static pools and pools being deleted are not used; `alone`, `gathered` as in `colocate`."""
     snapshot, wants = with_volumes(with_default_spread(snapshot))
-    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot, alone)
+    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot, alone, gathered)
     axis = Axis.over(
         [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],
     )
@@ -187,7 +195,8 @@ def build_problem(snapshot: Snapshot, alone: frozenset[int] = frozenset()) -> Pr
         (p for p in snapshot.pools if p.nodepool.replicas is None and not p.nodepool.meta.is_deleting),
         key=lambda p: (-p.nodepool.weight, p.nodepool.meta.name),
     )
-    pools = tuple(build_pool_table(i, pool, snapshot, axis) for i, pool in enumerate(usable))
+    stock = free_instances(snapshot)
+    pools = tuple(build_pool_table(i, pool, snapshot, axis, stock) for i, pool in enumerate(usable))
     return Problem(
         snapshot=snapshot,
         axis=axis,
@@ -197,5 +206,6 @@ def build_problem(snapshot: Snapshot, alone: frozenset[int] = frozenset()) -> Pr
         table=table,
         topology=build_topology(snapshot, classes, table),
         pools=pools,
+        stock=stock,
         initial=tuple(pool.remaining.copy() for pool in pools),
     )

@@ -98,11 +98,13 @@ class SolveOptions:
 
     `fixed_cost` per node and hour steers toward fewer nodes and is in no price. `slack` is the part of a new node's
     cpu and memory that is left free where pods also fit so. `max_pods_per_node` caps planned pods on a new node.
+    `minimize_expected`: by what EC2 is likely to choose rather than by the best price.
     """
 
     well_known: frozenset[str] = frozenset()
     exotic: frozenset[str] = frozenset()
     exotic_labels: tuple[tuple[str, str], ...] = ()
+    reservation_labels: tuple[str, ...] = ()  # of reserved capacity alone; the first is the reservation's id
     hints: Mapping[str, str] = field(default_factory=dict)
     ignore_preferences: bool = False
     min_values_strict: bool = True
@@ -111,6 +113,7 @@ class SolveOptions:
     fixed_cost: float = 0.01
     slack: float = 0.0
     max_pods_per_node: int | None = None
+    minimize_expected: bool = False
     attachments: tuple[AttachEstimate, ...] = ()  # what new nodes take of volumes; drivers not named are not limited
     default_spread: tuple[TopologySpread, ...] = ()  # of the cluster, for pods without any; selectors are deduced
 
@@ -128,3 +131,4 @@ class Snapshot:
     volumes: Volumes = field(default_factory=Volumes)
     services: tuple[Service, ...] = ()  # these and workloads only matter to the cluster's default spread
     workloads: tuple[Workload, ...] = ()
+    reservations_taken: Mapping[str, int] = field(default_factory=dict)  # id → since its free instances were counted

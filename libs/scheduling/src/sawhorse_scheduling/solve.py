@@ -11,24 +11,21 @@ from itertools import chain, groupby
 
 import numpy as np
 
-from sawhorse_model.instances import CapacityType
 from sawhorse_scheduling.arrays import ATTACHABLE, IntArray
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
-from sawhorse_scheduling.colocation import stuck_anchors
 from sawhorse_scheduling.engine import NO_WATCH, Watch
 from sawhorse_scheduling.existing import is_in_flight
 from sawhorse_scheduling.explain import explain, headline
 from sawhorse_scheduling.matching import is_hostname
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.plan import FilledNode, Plan, PlannedNode, Stats, Unschedulable
+from sawhorse_scheduling.pools import asks_for_choice
 from sawhorse_scheduling.pricing import Lister, Listing, least_price
-from sawhorse_scheduling.problem import Problem, build_problem
+from sawhorse_scheduling.problem import Problem
+from sawhorse_scheduling.reservations import is_reserved
+from sawhorse_scheduling.settling import settle
 from sawhorse_scheduling.snapshot import Snapshot
-from sawhorse_scheduling.unbundle import unbundle
-from sawhorse_scheduling.verify import excesses, trim
-
-ATTEMPTS = 5
 
 
 def solve(snapshot: Snapshot, watch: Watch = NO_WATCH) -> Plan:
@@ -38,17 +35,9 @@ def solve(snapshot: Snapshot, watch: Watch = NO_WATCH) -> Plan:
         watch: callbacks of a caller who has a clock. A deadline ends improving early; it is a guard, effort is
             counted in units of work. `on_first` is told the price of the first whole answer, once.
     """
-    problem = build_problem(snapshot)
     first = _First(watch.on_first)
-    attempter = Attempter(problem, Watch(watch.deadline, first.tell))
-    attempt, rounds = _attempt(problem, attempter)
-    alone: frozenset[int] = frozenset()
-    while not (stuck := stuck_anchors(problem.classes, attempt.placed)) <= alone:
-        alone |= stuck
-        problem = build_problem(snapshot, alone)
-        attempter = Attempter(problem, Watch(watch.deadline, first.tell))
-        attempt, rounds = _attempt(problem, attempter)
-    unbundle(problem, attempt)
+    settled = settle(snapshot, watch.deadline, first.tell)
+    problem, attempter, attempt = settled.problem, settled.attempter, settled.attempt
     names = {c.index: _Names(snapshot, c) for c in problem.classes}
     first.tell(sum(least_price(problem.pools[p.pool], p) * len(p.loads) for p in attempt.patterns))
     existing = _existing(problem, attempt, names)
@@ -66,31 +55,12 @@ def solve(snapshot: Snapshot, watch: Watch = NO_WATCH) -> Plan:
             pods=sum(group.count for group in snapshot.pods),
             classes=len(problem.classes),
             instance_types=len({t.name for pool in snapshot.pools for t in pool.instance_types}),
-            rounds=rounds,
+            rounds=settled.rounds,
             first_price_per_hour=first.price or 0.0,
         ),
         lower_bound_per_hour=attempt.lower_bound,
         warnings=_warnings(problem),
     )
-
-
-def _attempt(problem: Problem, attempter: Attempter) -> tuple[Attempt, int]:
-    """Attempt until spread holds, each time with no more pods of a spread class than found a place before.
-
-    From the middle on, what breaks a constraint is taken back first, so that the next attempt asks for what is known
-    to be possible; the last attempt stands as trimmed.
-    """
-    caps: dict[int, int] = {}
-    for number in range(ATTEMPTS):
-        attempt = attempter.run(caps, evenly=number > 0)
-        if next(excesses(problem, attempter, attempt), None) is None:
-            return attempt, number + 1
-        if number >= ATTEMPTS // 2:
-            trim(problem, attempter, attempt)
-        for members in problem.classes:
-            if problem.topology.is_ruled(members):
-                caps[members.index] = attempt.placed.get(members.index, 0)
-    return attempt, ATTEMPTS
 
 
 class _First:
@@ -204,6 +174,7 @@ def _equal_nodes(
             allocatable=_real(pool.types[first].allocatable),
             classes={group: n for _, of in shares for group, n in of.items()},
             relaxed=listing.relaxed,
+            reservation_id=pattern.reservation,
         )
         for number, shares in enumerate(dealt, start=1)
     ]
@@ -231,25 +202,20 @@ def _warnings(problem: Problem) -> tuple[str, ...]:
     soft = [
         c
         for c in problem.classes
-        if not c.parts
-        and any(t.weight and is_hostname(t.topology_key) for t in (*c.pod.spec.affinity, *c.pod.spec.anti_affinity))
+        if not c.parts and any(t.weight and is_hostname(t.topology_key) for t in c.pod.spec.anti_affinity)
     ]
     if soft and not problem.snapshot.options.ignore_preferences:
         found.append(
-            "preferred pod affinity and anti-affinity by hostname of "
-            f"{sum(c.count for c in soft)} pods is not planned for; kube-scheduler still honours it where it can"
+            f"preferred anti-affinity by hostname of {sum(c.count for c in soft)} pods makes no nodes of its own; "
+            "it chooses among nodes that exist, and kube-scheduler honours it on new ones where it can"
         )
-    reserved = sorted(
-        {
-            o.reservation_id or t.name
-            for p in problem.pools
-            for t in p.types
-            for o in t.offerings
-            if o.capacity_type is CapacityType.RESERVED and o.available
-        }
-    )
-    if reserved:
-        found.append(f"reserved capacity is not planned yet; {len(reserved)} reservations are left out")
+    if problem.stock.initial and problem.snapshot.options.min_values_strict:
+        found += [
+            f"NodePool {pool.name}: its minValues asks for a choice, which one reservation does not leave; "
+            "reserved capacity is not used for it"
+            for pool in problem.pools
+            if asks_for_choice(pool.template) and any(map(is_reserved, (o for t in pool.types for o in t.offerings)))
+        ]
     found += [
         f"NodePool {pool.name}: no instance type meets its requirements with an available offering"
         for pool in problem.pools

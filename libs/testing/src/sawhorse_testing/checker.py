@@ -21,6 +21,7 @@ from sawhorse_testing.checker_labels import (
     Host,
     Labels,
     as_scheduled,
+    bought_as,
     choices,
     daemon_tolerations,
     existing_outcomes,
@@ -38,6 +39,7 @@ from sawhorse_testing.checker_labels import (
     type_labels,
     within_limits,
 )
+from sawhorse_testing.checker_reservations import check_reservations, free_in
 from sawhorse_testing.checker_volumes import check_volumes
 
 
@@ -67,6 +69,7 @@ class _Check:
         for node in self.plan.new_nodes:
             yield from self.new_node(node)
         yield from self.limits()
+        yield from check_reservations(self.snapshot, self.plan)
         for host in self.hosts:
             yield from self.host(host)
         yield from self.spreads()
@@ -152,7 +155,9 @@ class _Check:
             yield f"{node.name}: a daemon on {kind.name} holds a host port of its pods"
         for spec in pool.nodepool.template.requirements:
             own_values = kind.requirements.get(normalize(spec.key))
-            if normalize(spec.key) in (ZONE, CAPACITY_TYPE) or own_values is None:
+            if normalize(spec.key) in (ZONE, CAPACITY_TYPE, *self.snapshot.options.reservation_labels):
+                continue
+            if own_values is None:
                 continue
             values: list[str | None] = [*own_values.values] or [None]
             if not any(holds(spec, value) for value in values):
@@ -325,8 +330,11 @@ class _Check:
         return found
 
     def could_open(self, pod: Pod, pool: Pool) -> bool:
-        """Whether a pool could make a node for this pod alone, limits aside."""
-        ways = (list(self.serving(pod, pool, term)) for term in choices(pod.spec))
+        """Whether a pool could make a node for this pod alone, limits aside. Reservations may be used up."""
+        ways = (
+            [(kind, labels) for kind, labels in self.serving(pod, pool, term) if labels[CAPACITY_TYPE] != "reserved"]
+            for term in choices(pod.spec)
+        )
         return any(found and self.enough_values(pool, found) for found in ways)
 
     def enough_values(self, pool: Pool, ways: Sequence[tuple[InstanceType, Labels]]) -> bool:
@@ -356,6 +364,9 @@ class _Check:
                 if all(holds(e, labels.get(normalize(e.key))) for e in term):
                     yield kind, labels
 
+    def free(self, offer: Offering) -> bool:
+        return bool(self.snapshot.options.reservation_labels) and free_in(self.snapshot, offer.reservation_id) > 0
+
     def on_sale(self, pool: Pool) -> list[tuple[InstanceType, list[PodSpec], list[Labels]]]:
         """What a pool may make whoever asks: types, their daemons, and the labels of each way to buy them.
 
@@ -372,11 +383,13 @@ class _Check:
             own = {k: v for k, v in {**pool_labels(pool), **type_labels(kind)}.items() if k in read}
             ways: list[Labels] = []
             for offer in kind.offerings:
-                if not offer.available or offer.capacity_type == "reserved":
+                if not offer.available or (offer.capacity_type == "reserved" and not self.free(offer)):
                     continue
-                sold = {**own, ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
+                sold = bought_as(offer, own, self.snapshot)
                 wide = {
-                    normalize(r.key): r.values for r in wants if r.operator == "In" and normalize(r.key) not in sold
+                    normalize(r.key): r.values
+                    for r in wants
+                    if r.operator == "In" and normalize(r.key) not in (*sold, *self.snapshot.options.reservation_labels)
                 }
                 for chosen in product(*wide.values()):
                     labels = {**sold, **dict(zip(wide, chosen, strict=True))}
@@ -439,8 +452,7 @@ class _Check:
             found: dict[frozenset[tuple[str, str]], Labels] = {}
             for kind in listed:
                 for offer in offers[kind.name]:
-                    labels = {**type_labels(kind), **pool_labels(pool), **asked}
-                    labels |= {ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
+                    labels = bought_as(offer, {**type_labels(kind), **pool_labels(pool), **asked}, self.snapshot)
                     read = {k: v for k, v in labels.items() if k in self.keys}
                     found.setdefault(frozenset(read.items()), read)
             self.outcome_cache[key] = tuple(found.values())

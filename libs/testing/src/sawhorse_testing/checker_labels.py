@@ -81,14 +81,23 @@ def is_one(requirement: Requirement) -> bool:
 
 
 def offered(offer: Offering, node: PlannedNode) -> bool:
-    """Whether a planned node may get this offering."""
+    """Whether a planned node may get this offering. One in a reservation gets an instance of that one, or none."""
     zone, kind = node.requirements.get(ZONE), node.requirements.get(CAPACITY_TYPE)
     return (
         offer.available
-        and offer.capacity_type != "reserved"
+        and (offer.reservation_id if offer.capacity_type == "reserved" else "") == node.reservation_id
         and (zone is None or zone.has(offer.zone))
         and (kind is None or kind.has(offer.capacity_type.value))
     )
+
+
+def bought_as(offer: Offering, labels: Labels, snapshot: Snapshot) -> dict[str, str]:
+    """A type's labels as a node has them that is bought this way."""
+    names = snapshot.options.reservation_labels
+    kept = dict(labels) if offer.capacity_type == "reserved" else {k: v for k, v in labels.items() if k not in names}
+    if offer.capacity_type == "reserved":
+        kept |= dict.fromkeys(names[:1], offer.reservation_id)
+    return {**kept, ZONE: offer.zone, CAPACITY_TYPE: offer.capacity_type.value}
 
 
 def existing_outcomes(node: ExistingNode) -> tuple[Labels, ...]:

@@ -193,7 +193,11 @@ def feasible_values(small: Compact, fluid: Fluid) -> FloatArray:
 
     The duals, scaled down until that holds: feasible in the dual program however well or badly it was solved.
     """
-    charge = small.price + small.budget_use @ fluid.budget_values
+    return _scaled(small, fluid, fluid.budget_values)
+
+
+def _scaled(small: Compact, fluid: Fluid, budget_values: FloatArray) -> FloatArray:
+    charge = small.price + small.budget_use @ budget_values
     holding = fluid.worth > 0
     ratio = charge[holding] / fluid.worth[holding]
     scale = min(1.0, float(ratio.min())) if len(ratio) else 1.0
@@ -202,9 +206,25 @@ def feasible_values(small: Compact, fluid: Fluid) -> FloatArray:
 
 
 def proven_bound(small: Compact, fluid: Fluid) -> float:
-    """A price below which no packing of all pods exists."""
-    gross = float(feasible_values(small, fluid) @ small.counts) - float(fluid.budget_values @ small.budget)
-    return max(0.0, gross)
+    """A price below which no packing of all pods exists.
+
+    Where a column that is nearly free is worth a hair more than it costs, scaling would take all of the bound with it;
+    so it is also tried with the budgets of such columns valued higher. Any values of budgets prove something.
+    """
+    best = 0.0
+    for budget_values in (fluid.budget_values, _raised(small, fluid)):
+        gross = float(_scaled(small, fluid, budget_values) @ small.counts) - float(budget_values @ small.budget)
+        best = max(best, gross)
+    return best
+
+
+def _raised(small: Compact, fluid: Fluid) -> FloatArray:
+    """(L,) values of the budgets at which no column that uses one is worth more than it costs."""
+    over = np.maximum(fluid.worth - small.price - small.budget_use @ fluid.budget_values, 0.0)
+    uses = small.budget_use > 0
+    more = np.where(uses, over[:, None] / np.maximum(small.budget_use, 1), 0.0).max(axis=0, initial=0.0)
+    raised: FloatArray = fluid.budget_values + more * (1 + 1e-9)
+    return raised
 
 
 def _largest_share(small: Compact) -> FloatArray:
