@@ -318,8 +318,8 @@ def test_a_namespace_selector_reaches_other_namespaces() -> None:
     )
 
 
-def test_preferred_pod_affinity_is_not_planned_for_and_that_is_said() -> None:
+def test_preferred_anti_affinity_by_hostname_makes_no_nodes_and_that_is_said() -> None:
     plan = plan_of(pods=[a_group(count=2, anti_affinity=(keep_apart(weight=10),))], pools=[a_pool([BIG])])
 
     assert len(plan.new_nodes) == 1
-    assert any("preferred pod affinity" in warning for warning in plan.warnings)
+    assert any("preferred anti-affinity" in warning for warning in plan.warnings)

@@ -3,12 +3,14 @@
 Pods that match their own term all follow the first, so the whole class goes on one node. Pods that must be near others
 of the plan (a web server beside each cache) are shared out: each of those others takes its part along. What must be
 together is a bundle: a class of its own, whose unit asks for the sum. Where such pods run already, the class is held to
-their nodes instead.
+their nodes instead. Pods that would only like to share a node are bundled in the same way where that is tried
+(`gathering.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 
 from sawhorse_model.labels import HOSTNAME
 from sawhorse_model.pod import Pod
@@ -16,6 +18,7 @@ from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_model.resources import add
 from sawhorse_scheduling.affinity import apart_rules_of, near_matcher
 from sawhorse_scheduling.classes import Part, PodClass, together
+from sawhorse_scheduling.company import liked_most
 from sawhorse_scheduling.daemons import clash
 from sawhorse_scheduling.hosts import APART, HostRule, pod_rules
 from sawhorse_scheduling.matching import AllOf, is_hostname
@@ -27,25 +30,36 @@ _CHOICES = 64  # alternatives of a bundle that are looked at
 
 
 def colocate(
-    classes: Sequence[PodClass], snapshot: Snapshot, alone: frozenset[int] = frozenset()
+    classes: Sequence[PodClass],
+    snapshot: Snapshot,
+    alone: frozenset[int] = frozenset(),
+    gathered: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[PodClass, ...]:
     """The classes, those held together marked as `bundled`, and behind them the bundles.
 
     Args:
         alone: classes that others would go along with, and that go by themselves because no place holds both.
+        gathered: classes that would like to share a node, which is to be tried, with how many pods at most.
     """
-    needs = {c.index: near_matcher(c.pod, snapshot) for c in classes if c.refusal is None and _is_tied(c.pod)}
-    if not needs:
+    needs = {c.index: near_matcher(c.pod, snapshot) for c in classes if c.refusal is None and is_tied(c.pod)}
+    liked = {index: liked_most(classes[index].pod, snapshot) for index in gathered if index not in needs}
+    liking = {index: AllOf((matcher,)) for index, matcher in liked.items() if matcher is not None}
+    if not needs and not liking:
         return tuple(classes)
     result = list(classes)
     anchors: dict[int, int] = {}  # class → the class that it goes along with; itself: all on one node
-    for index, matcher in needs.items():
+    for index, matcher in {**needs, **liking}.items():
         c = classes[index]
         running = _nodes_with(matcher, snapshot)
+        if index in liking:
+            anchor = _anchor(c, classes, {**needs, **liking}, snapshot) if running is None else None
+            if anchor is not None and anchor not in alone:
+                anchors[index] = anchor
+            continue
         if running is not None:
             result[index] = _held_to(c, running)
             continue
-        anchor = _anchor(c, classes, needs, snapshot)
+        anchor = _anchor(c, classes, {**needs, **liking}, snapshot)
         if anchor in alone:
             message = f"no node holds it beside the pods that it must share one with ({_wanted(c)})"
             result[index] = replace(c, refusal=Reason("", CODE, message))
@@ -55,8 +69,10 @@ def colocate(
             reason = f"no pod that it must share a node with is there or planned ({_wanted(c)})"
             result[index] = replace(c, refusal=Reason("", "AffinityUnsatisfiable", reason))
     rules = {rule for c in classes if c.refusal is None for rule in pod_rules(c.pod, snapshot)}
-    for root, members in _by_root(anchors, result).items():
-        _bundle(result, root, members, sorted(rules, key=repr), snapshot, whole=anchors.get(root) == root)
+    for root, members in _by_root(anchors, result, liking.keys()).items():
+        whole = anchors.get(root) == root
+        units = -(-result[root].count // gathered.get(root, result[root].count)) if whole else result[root].count
+        _bundle(result, root, members, sorted(rules, key=repr), snapshot, units=units, whole=whole)
     return tuple(result)
 
 
@@ -95,7 +111,8 @@ def _anchor(
     return members.index
 
 
-def _is_tied(pod: Pod) -> bool:
+def is_tied(pod: Pod) -> bool:
+    """Whether a pod must share a node with others."""
     return any(not t.weight and is_hostname(t.topology_key) for t in pod.spec.affinity)
 
 
@@ -128,8 +145,11 @@ def _held_to(members: PodClass, hosts: Sequence[str]) -> PodClass:
     return replace(members, levels=tuple(levels), held=tuple(sorted(hosts)))
 
 
-def _by_root(anchors: Mapping[int, int], classes: list[PodClass]) -> dict[int, list[int]]:
-    """Classes by the one that they all follow in the end, that one included. Rings that nobody starts are refused."""
+def _by_root(anchors: Mapping[int, int], classes: list[PodClass], liking: Collection[int]) -> dict[int, list[int]]:
+    """Classes by the one that they all follow in the end, that one included.
+
+    Those that must and cannot, as in rings that nobody starts, are refused; those that would only like to are let go.
+    """
     found: dict[int, list[int]] = {}
     for index in sorted(anchors):
         seen, at = [index], index
@@ -137,6 +157,9 @@ def _by_root(anchors: Mapping[int, int], classes: list[PodClass]) -> dict[int, l
             at = anchors[at]
             seen.append(at)
         ring = at in anchors and anchors[at] != at
+        bad = ring or classes[at].refusal is not None or bool(classes[at].held)
+        if bad and index in liking:
+            continue
         if ring or classes[at].refusal is not None:
             message = f"the pods that it must share a node with have no place of their own ({_wanted(classes[index])})"
             _refuse(classes, index, "AffinityUnsatisfiable", message)
@@ -162,10 +185,10 @@ def _bundle(
     rules: Sequence[HostRule],
     snapshot: Snapshot,
     *,
+    units: int,
     whole: bool,
 ) -> None:
-    """Append the bundles of some classes: one of everything, or one per pod of the root with even shares."""
-    units = 1 if whole else result[root].count
+    """Append the bundles of some classes: `units` of them with even shares."""
     shares: dict[tuple[int, ...], int] = {}
     for unit in range(units):
         share = tuple(result[m].count // units + (unit < result[m].count % units) for m in members)

@@ -25,6 +25,7 @@ from sawhorse_scheduling.affinity import (
     near_demands,
 )
 from sawhorse_scheduling.classes import PodClass, required_terms
+from sawhorse_scheduling.company import Company, build_company
 from sawhorse_scheduling.existing import KnownLabels, NodeTable
 from sawhorse_scheduling.matching import AllOf, Matcher, is_hostname, spread_matcher, term_matcher
 from sawhorse_scheduling.snapshot import Snapshot
@@ -79,6 +80,7 @@ class Topology:
     wishes: tuple[tuple[Wish, ...], ...]  # per class
     apart: ApartRules
     unsettled: frozenset[int]  # groups with bound pods of which the domain is not known yet
+    company: Company
 
     def keys(self, members: PodClass) -> tuple[str, ...]:
         """The labels whose value must be known for a class: its own rules', and hard rules' that count it."""
@@ -106,6 +108,7 @@ class Topology:
         for c in classes:
             for group in self.counted_by[c.index]:
                 by_group.setdefault(group, []).append(c)
+        liked = {c.index: [classes[i] for i in self.company.liked_by(c, classes)] for c in classes}
         ordered: dict[int, PodClass] = {}
         entered: set[int] = set()
 
@@ -116,6 +119,8 @@ class Topology:
             for use in self.near[c.index]:
                 for other in by_group.get(use.group, ()):
                     visit(other)
+            for other in liked.get(c.index, ()):
+                visit(other)
             ordered[c.index] = c
 
         for c in sorted(classes, key=lambda c: (self.is_ruled(c), c.index)):
@@ -152,6 +157,7 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
         wishes=tuple(wishes),
         apart=collect_apart([[p.pod for p in c.members] if c.is_planned else [] for c in classes], snapshot),
         unsettled=frozenset(i for i, g in enumerate(groups) if _is_unsettled(g, table)),
+        company=build_company(snapshot, classes, table),
     )
 
 
