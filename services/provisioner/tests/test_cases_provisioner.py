@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from sawhorse_kube.kinds import NODECLAIM, POD, nodeclass_kind
+from sawhorse_kube.kinds import NODECLAIM, NODEPOOL, POD, nodeclass_kind
 from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN
+from sawhorse_model.meta import Condition, find_condition
 from sawhorse_model.resources import CPU
 from sawhorse_provisioner.claims import claim_from_plan
+from sawhorse_provisioner.pool_types import nothing_to_launch
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
@@ -137,3 +139,50 @@ async def test_n05_new_nodes_are_of_the_heaviest_pool_while_it_has_capacity(worl
         await world.until(lambda: any(c.is_launched for c in world.claims()))
 
     assert [c.nodepool for c in world.claims()] == ["spot"]
+
+
+def pool_condition(world: Any, name: str) -> Condition | None:
+    """Whether a pool has types that can be launched, as its status says."""
+    return find_condition(NODEPOOL.parse(world.kube.raw(NODEPOOL, name)).conditions, "InstanceTypesAvailable")
+
+
+@pytest.mark.looptime
+async def test_s02_a_pool_with_an_impossible_zone_says_so_on_itself_and_the_others_go_on(
+    world: Any, looptime: Any
+) -> None:
+    world.node_class()
+    world.pool("good")
+    world.pool(
+        "broken", requirements=[{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2f"]}]
+    )
+    for number in range(3):
+        world.pod(f"web-{number}")
+
+    async with world.leading():
+        await world.until(lambda: len(world.events("Nominated")) == 3)
+        await world.until(lambda: pool_condition(world, "broken") is not None, seconds=120)
+        broken, good = pool_condition(world, "broken"), pool_condition(world, "good")
+
+    assert {c.nodepool for c in world.claims()} == {"good"}
+    assert broken is not None
+    assert good is not None
+    assert (broken.status, broken.reason, good.status) == ("False", "NoCompatibleInstanceTypes", "True")
+    assert "us-west-2f" in broken.message
+    assert {e.meta.name for e in world.kube.events if e.reason == "NoCompatibleInstanceTypes"} == {"broken"}
+    assert NODEPOOL.parse(world.kube.raw(NODEPOOL, "broken")).is_ready
+
+
+def test_s02_why_a_pool_has_nothing_to_launch_names_the_requirement_or_the_offerings() -> None:
+    nowhere = an_expression("topology.kubernetes.io/zone", "In", "us-west-2f")
+    types = only_left("m6i.xlarge")
+    sold_out = an_expression(INSTANCE_TYPE, "In", "m6i.large")
+
+    assert nothing_to_launch(a_pool(types)) == ""
+    assert nothing_to_launch(a_pool(types, requirements=[nowhere])) == (
+        "spec.template.spec.requirements: none of 8 instance types meets them; topology.kubernetes.io/zone In "
+        "[us-west-2f] is asked, the types have us-west-2a, us-west-2b, us-west-2c"
+    )
+    assert nothing_to_launch(a_pool(types, requirements=[sold_out])).startswith(
+        "m6i.large meet the requirements, but have no available offering: sold in us-west-2a, us-west-2b, us-west-2c"
+    )
+    assert nothing_to_launch(a_pool([])).endswith("; its NodeClass has none")

@@ -30,6 +30,7 @@ from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod
 from sawhorse_provisioner.expectations import Expectations
+from sawhorse_provisioner.pool_types import PoolTypes
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.clock import Clock
@@ -68,6 +69,7 @@ class ClusterState:
         self._deleted: dict[str, float] = {}  # uid of an object that we deleted → monotonic time of forgetting
         self._nominated: dict[str, float] = {}  # node or claim → until
         self.expected = Expectations(clock, settle=self._nomination)
+        self.pool_types = PoolTypes()
         self._held: dict[str, float] = {}  # pool → until
         self._hold_backoff = Backoff(10.0, maximum=300.0)
         mirror.subscribe(self._changed)

@@ -16,6 +16,7 @@ from sawhorse_model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS
 from sawhorse_provisioner.claims import HASH_VERSION, pool_hash
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.pool_types import INSTANCE_TYPES_AVAILABLE, NO_COMPATIBLE_INSTANCE_TYPES
 from sawhorse_provisioner.snapshots import pool_usage
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_provisioner.writes import Judgement, Writer
@@ -90,9 +91,13 @@ class NodePools:
         if node_class is not None and node_class.meta.generation != pool.node_class_observed_generation:
             extra["nodeClassObservedGeneration"] = node_class.meta.generation
         self._measure(pool, usage)
-        await self._writer.judge(
-            NODEPOOL, pool, [valid, class_judgement(pool, node_class)], dependents=DEPENDENTS, extra_status=extra
-        )
+        judgements = [valid, class_judgement(pool, node_class)]
+        empty = self._state.pool_types.why_empty(pool.meta.name)
+        if empty is not None:  # says something, and stops nobody: offerings come back by themselves
+            status = "False" if empty else "True"
+            reason = NO_COMPATIBLE_INSTANCE_TYPES if empty else INSTANCE_TYPES_AVAILABLE
+            judgements.append(Judgement(INSTANCE_TYPES_AVAILABLE, status, reason, empty))
+        await self._writer.judge(NODEPOOL, pool, judgements, dependents=DEPENDENTS, extra_status=extra)
 
     def _measure(self, pool: NodePool, usage: dict[str, int]) -> None:
         for gauge, amounts in ((self._instruments.pool_usage, usage), (self._instruments.pool_limit, pool.limits)):

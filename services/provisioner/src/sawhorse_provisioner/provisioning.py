@@ -23,6 +23,7 @@ from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.pods import class_name, owner_uid
+from sawhorse_provisioner.pool_types import NO_COMPATIBLE_INSTANCE_TYPES
 from sawhorse_provisioner.snapshots import Frozen
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
@@ -142,6 +143,9 @@ class Provisioner:
             return Outcome()
         with self._steps.at(Step.SNAPSHOT):
             frozen, resolved = await self._planner.freeze()
+        for pool, why in self._state.pool_types.look(frozen.snapshot.pools):
+            meta = pool.nodepool.meta
+            self._announcer.warn(NODEPOOL_KIND, meta, NO_COMPATIBLE_INSTANCE_TYPES, why, timedelta(minutes=1))
         if not frozen.pods:
             self._instruments.unschedulable_pods.labels("provisioner").set(0)
             outcome = Outcome(targets=frozen.expected)

@@ -1,0 +1,83 @@
+"""Which pools have nothing to launch: no instance type of their NodeClass meets them with an available offering.
+
+Known from the last snapshot; looked at again only when pool or types are other ones.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.requirements import Requirements
+from sawhorse_scheduling.pools import pool_template
+from sawhorse_scheduling.snapshot import Pool
+
+INSTANCE_TYPES_AVAILABLE = "InstanceTypesAvailable"
+NO_COMPATIBLE_INSTANCE_TYPES = "NoCompatibleInstanceTypes"
+"""Reason of the condition, and of the Event on the pool."""
+
+_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    generation: int
+    types: tuple[InstanceType, ...]
+    message: str
+
+
+class PoolTypes:
+    """Remembers what was found for each pool."""
+
+    def __init__(self) -> None:
+        self._looked: dict[str, _Looked] = {}
+
+    def look(self, pools: Iterable[Pool]) -> list[tuple[Pool, str]]:
+        """The pools that have nothing to launch, each with why. Pools that are not among these are forgotten."""
+        looked: dict[str, _Looked] = {}
+        empty: list[tuple[Pool, str]] = []
+        for pool in pools:
+            name, generation = pool.nodepool.meta.name, pool.nodepool.meta.generation
+            before = self._looked.get(name)
+            if before is None or before.generation != generation or before.types is not pool.instance_types:
+                before = _Looked(generation, pool.instance_types, nothing_to_launch(pool))
+            looked[name] = before
+            if before.message:
+                empty.append((pool, before.message))
+        self._looked = looked
+        return empty
+
+    def why_empty(self, pool: str) -> str | None:
+        """Why the pool has nothing to launch; empty: it has; None: not known."""
+        found = self._looked.get(pool)
+        return found.message if found is not None else None
+
+
+def nothing_to_launch(pool: Pool) -> str:
+    """Why no type of the pool can be launched: where, what, what to do. Empty when there is one."""
+    template = pool_template(pool)
+    meeting = [kind for kind in pool.instance_types if template.intersects(kind.requirements)]
+    if any(o.available and o.allowed_by(template) for kind in meeting for o in kind.offerings):
+        return ""
+    if meeting:
+        sold = sorted({o.zone for kind in meeting for o in kind.offerings})
+        return (
+            f"{_some([kind.name for kind in meeting])} meet the requirements, but have no available offering: sold in "
+            f"{_some(sold) or 'no zone'}, out of capacity or without a subnet there; allow more types or zones"
+        )
+    return f"spec.template.spec.requirements: none of {len(pool.instance_types)} instance types meets them" + _at_fault(
+        template, pool.instance_types
+    )
+
+
+def _at_fault(template: Requirements, types: Sequence[InstanceType]) -> str:
+    for key in sorted(template):
+        alone = Requirements((template[key],))
+        if types and not any(kind.requirements.intersects(alone) for kind in types):
+            values = sorted({v for kind in types if (r := kind.requirements.get(key)) is not None for v in r.values})
+            return f"; {template[key]} is asked, the types have {_some(values) or 'nothing'}"
+    return "" if types else "; its NodeClass has none"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
