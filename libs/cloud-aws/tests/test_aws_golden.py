@@ -300,12 +300,16 @@ async def test_a_launch_asks_for_exactly_what_its_golden_file_says(name: str) ->
     assert requests == json.loads(file.read_text())
 
 
-def test_the_sdk_still_needs_our_addition_to_its_model() -> None:
-    plain = botocore.session.Session().get_service_model("ec2").shape_for("LaunchTemplateCpuOptionsRequest")
+@pytest.mark.parametrize(
+    ("shape", "field"),
+    [("LaunchTemplateCpuOptionsRequest", "NestedVirtualization"), ("CapacityReservation", "Interruptible")],
+)
+def test_the_sdk_still_needs_our_addition_to_its_model(shape: str, field: str) -> None:
+    plain = botocore.session.Session().get_service_model("ec2").shape_for(shape)
 
-    # Fails once the pinned SDK has the field: then botocore_data goes, and this test with it.
-    assert "NestedVirtualization" not in plain.members
-    assert "NestedVirtualization" in MODEL.shape_for("LaunchTemplateCpuOptionsRequest").members
+    # Fails once the pinned SDK has the field: then it goes from botocore_data, and from this test.
+    assert field not in plain.members
+    assert field in MODEL.shape_for(shape).members
 
 
 def test_every_golden_file_has_its_case() -> None:

@@ -113,6 +113,52 @@ async def test_a_look_up_that_fails_is_unknown_and_keeps_the_last_good_status(
     assert {c.status for c in others} == {"True"}
 
 
+@pytest.mark.parametrize(
+    ("action", "kind", "key"),
+    [
+        ("DescribeSubnets", "SubnetsReady", "subnets"),
+        ("DescribeSecurityGroups", "SecurityGroupsReady", "securityGroups"),
+        ("GetParameter", "AMIsReady", "amis"),
+        ("GetInstanceProfile", "InstanceProfileReady", "instanceProfile"),
+    ],
+)
+async def test_what_was_found_for_this_spec_stays_true_while_a_look_up_fails(
+    world: Any, action: str, kind: str, key: str
+) -> None:
+    good = await world.resolved("lasting", {})
+    resolved = await world.cloud.resolve_node_class(good)
+    judged = replace(good, conditions=tuple(replace(c, observed_generation=1) for c in resolved.conditions))
+    this_spec = replace(judged, meta=replace(good.meta, generation=1))
+    next_spec = replace(judged, meta=replace(good.meta, generation=2))
+    await world.fail(action, "RequestLimitExceeded", status=503, times=2, message="cause")
+
+    kept = await world.cloud.resolve_node_class(this_spec)
+    changed = await world.cloud.resolve_node_class(next_spec)
+
+    condition = told(kept, kind)
+    assert (condition.status, condition.reason) == ("True", "LookupFailed")
+    assert "cause" in condition.message
+    assert kept.status[key] == good.status[key]
+    assert told(kept, "ValidationSucceeded").status == "True"
+    assert told(changed, kind).status == "Unknown"
+
+
+async def test_an_interruptible_reservation_is_shown_and_a_condition_says_that_it_is_left_alone(world: Any) -> None:
+    held = {"type": "m5.large", "zone": "us-east-1a", "count": 1, "tags": {"team": "a"}}
+    await world.aws.control({"reservations": [{"id": "cr-1", **held}, {"id": "cr-2", "interruptible": True, **held}]})
+
+    resolved = await world.cloud.resolve_node_class(
+        fresh(world, capacityReservationSelectorTerms=[{"tags": {"team": "a"}}])
+    )
+
+    condition = told(resolved, "CapacityReservationsReady")
+    shown = {each["id"]: each.get("interruptible", False) for each in resolved.status["capacityReservations"]}
+    assert shown == {"cr-1": False, "cr-2": True}
+    assert (condition.status, condition.reason) == ("True", "InterruptibleIgnored")
+    assert "cr-2" in condition.message
+    assert "cr-1" not in condition.message
+
+
 async def test_a_spec_that_cannot_be_read_is_a_condition_and_the_rest_is_looked_up(world: Any) -> None:
     resolved = await world.cloud.resolve_node_class(fresh(world, kubelet={"maxPods": "vcpus * 10"}))
 

@@ -228,3 +228,28 @@ async def test_a_reservation_has_fewer_free_places_after_a_launch_into_it_and_th
     assert [each["AvailableInstanceCount"] for each in (*before, *after)] == [1, 0]
     assert [error["ErrorCode"] for error in refused["Errors"]] == ["ReservationCapacityExceeded"]
     assert refused["Instances"] == []
+
+
+async def test_a_full_subnet_refuses_launches_and_counts_no_free_address_and_no_other_does(account: Any) -> None:
+    zone, subnet = account.seeded.subnets[0]
+    await account.aws.control({"fullSubnets": [subnet]})
+
+    answer = account.fleet(account.override("m5.large", zone), account.override("m5.large", ZONES[1]))
+
+    subnets = account.ec2.describe_subnets()["Subnets"]
+    free = {s["SubnetId"]: s["AvailableIpAddressCount"] for s in subnets}
+    assert [e["ErrorCode"] for e in answer["Errors"]] == ["InsufficientFreeAddressesInSubnet"]
+    launched = answer["Instances"][0]["LaunchTemplateAndOverrides"]["Overrides"]
+    assert launched["AvailabilityZone"] == ZONES[1]
+    assert free.pop(subnet) == 0
+    assert min(free.values()) > 0
+
+
+async def test_instances_that_are_to_die_end_by_themselves_after_they_ran_and_the_next_ones_live(account: Any) -> None:
+    await account.aws.control({"dying": 1, "pendingDelay": 0.05, "terminateDelay": 0.05})
+
+    doomed, lucky = account.launch(), account.launch()
+
+    assert await account.reaches(doomed["InstanceId"], "terminated")
+    assert account.instance(doomed["InstanceId"])["StateReason"]["Code"] == "Server.InternalError"
+    assert await account.reaches(lucky["InstanceId"], "running")

@@ -34,6 +34,7 @@ def test_an_update_replaces_the_named_fields_and_keeps_the_others() -> None:
         (b'{"outOfCapacity": [{"instanceType": "m5.large"}]}', "instanceType"),
         (b'{"outOfCapacity": [{"capacityType": "on_demand"}]}', "capacityType"),
         (b'{"outOfCapacity": [{"remaining": -1}]}', "remaining"),
+        (b'{"dying": -1}', "dying"),
         (b'{"errors": [{"action": "CreateFleet", "code": "X", "times": 0}]}', "times"),
         (b'{"errors": [{"action": "CreateFleet", "code": "X", "status": 200}]}', "status"),
         (b'{"reservations": [{"id": "cr-1", "type": "m5.large", "zone": "z", "count": -1}]}', "count"),

@@ -22,11 +22,12 @@ from sawhorse_cloud_aws.survey import COMPATIBLE, InstanceTypeSurveyor
 from sawhorse_cloud_aws.validation import VALIDATION, validate
 from sawhorse_model.aws import EC2NodeClass, SelectorTerm
 from sawhorse_model.manifests.fields import requirement_to_raw
-from sawhorse_model.meta import Condition
+from sawhorse_model.meta import Condition, find_condition
 
 SUBNETS, GROUPS, AMIS = "SubnetsReady", "SecurityGroupsReady", "AMIsReady"
 PROFILE, PLACEMENT = "InstanceProfileReady", "PlacementGroupReady"
 RESERVATIONS = "CapacityReservationsReady"
+INTERRUPTIBLE_IGNORED = "InterruptibleIgnored"
 DEPENDENTS = (AMIS, SUBNETS, GROUPS, PROFILE, VALIDATION, PLACEMENT, COMPATIBLE)
 
 _LookUp = Callable[[EC2NodeClass], Awaitable[tuple[list[Any], Condition]]]
@@ -40,8 +41,25 @@ def _bad(kind: str, reason: str, message: str) -> Condition:
     return Condition(kind, "False", reason, message)
 
 
-def _unknown(kind: str, error: CloudError) -> Condition:
-    return Condition(kind, "Unknown", "LookupFailed", f"{error} {error.action}".strip())
+def _failed(node_class: EC2NodeClass, kind: str, error: CloudError, *, kept: bool) -> Condition:
+    """The condition of a look-up that did not work.
+
+    What was found for this very spec still holds, and stays True with the cause beside it: a throttled or forbidden
+    call must not stop the launches of a NodeClass that worked a minute ago.
+
+    Args:
+        kept: whether the status has an earlier result.
+    """
+    text = f"{error} {error.action}".strip()
+    before = find_condition(node_class.node_class.conditions, kind)
+    holds = (
+        before is not None
+        and before.status == "True"
+        and before.observed_generation == node_class.node_class.meta.generation
+    )
+    if kept and holds:
+        return Condition(kind, "True", "LookupFailed", f"the last result is kept: {text}")
+    return Condition(kind, "Unknown", "LookupFailed", text)
 
 
 class NodeClassResolver:
@@ -71,9 +89,10 @@ class NodeClassResolver:
         self._clock = clock
 
     async def resolve(self, node_class: EC2NodeClass, misfits: Sequence[Misfit] = ()) -> ResolvedNodeClass:
-        """Status and conditions. A look-up that finds nothing is False; one that fails is Unknown, with the reason.
+        """Status and conditions. A look-up that finds nothing is False; one that fails says so in its condition.
 
-        A failed look-up keeps the last good part of the status: nodes of it go on being launched.
+        A failed look-up keeps the last good part of the status: nodes of it go on being launched. Without one, or after
+        the spec has changed, the condition is Unknown.
 
         Args:
             misfits: fields of the spec that could not be read; they make ValidationSucceeded False.
@@ -94,7 +113,7 @@ class NodeClassResolver:
             try:
                 found, condition = await look_up(node_class)
             except CloudError as error:
-                found, condition = list(last.get(key) or ()), _unknown(kind, error)
+                found, condition = list(last.get(key) or ()), _failed(node_class, kind, error, kept=key in last)
             status[key] = found
             conditions.append(condition)
         try:
@@ -102,7 +121,7 @@ class NodeClassResolver:
             conditions.append(_ok(PROFILE))
         except CloudError as error:
             profile = str(last.get("instanceProfile") or "")
-            conditions.append(_unknown(PROFILE, error))
+            conditions.append(_failed(node_class, PROFILE, error, kept=bool(profile)))
         if profile:
             status["instanceProfile"] = profile
         placement, group = await self._placement(node_class)
@@ -167,7 +186,11 @@ class NodeClassResolver:
     async def _reservations(self, node_class: EC2NodeClass) -> tuple[list[dict[str, Any]], Condition]:
         found = await find_reservations(self._ec2, node_class, self._clock())
         # None found is no fault: reservations come and go, and machines outside of them can still be had.
-        return [reservation_status(each) for each in found], _ok(RESERVATIONS)
+        condition = _ok(RESERVATIONS)
+        if left := [each.id for each in found if each.interruptible]:
+            text = f"not launched into, as interruptible reservations are not supported yet: {', '.join(left)}"
+            condition = Condition(RESERVATIONS, "True", INTERRUPTIBLE_IGNORED, text)
+        return [reservation_status(each) for each in found], condition
 
     async def _placement(self, node_class: EC2NodeClass) -> tuple[Condition, PlacementGroup | None]:
         selector = placement_selector(node_class)

@@ -64,6 +64,12 @@ class SandboxEc2(EC2Response):
         types = self.ec2_backend.describe_instance_types(names, self._filters_from_querystring())
         return self._page("InstanceTypes", types, TYPES_PAGE)
 
+    def describe_subnets(self) -> ActionResult:
+        """DescribeSubnets; those that the state calls full have no free address."""
+        subnets = cast(Any, super().describe_subnets().result)["Subnets"]
+        full = self.world.state.current().full_subnets
+        return ActionResult({"Subnets": [_Full(each) if each.id in full else each for each in subnets]})
+
     def describe_launch_templates(self) -> ActionResult:
         """DescribeLaunchTemplates in pages; moto gives the first 15 and does not say that there are more."""
         asked = self.params
@@ -154,6 +160,7 @@ class SandboxEc2(EC2Response):
             "State": reservation.state,
             "InstanceMatchCriteria": reservation.match,
             "ReservationType": reservation.kind,
+            "Interruptible": reservation.interruptible,
             "Tags": [{"Key": key, "Value": value} for key, value in reservation.tags.items()],
             **end,
         }
@@ -185,3 +192,15 @@ def _passes(facts: Mapping[str, str], filters: Mapping[str, Iterable[str]]) -> b
         elif name not in facts or not any(fnmatchcase(facts[name], value) for value in values):
             return False
     return True
+
+
+class _Full:
+    """A subnet of moto's that has no free address."""
+
+    available_ip_address_count = 0
+
+    def __init__(self, subnet: Any) -> None:
+        self._subnet = subnet
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subnet, name)

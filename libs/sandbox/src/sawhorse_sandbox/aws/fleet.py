@@ -160,6 +160,9 @@ class FleetLauncher:
         if pool.capacity_type not in INSTANCE_TYPES[pool.instance_type].get("SupportedUsageClasses", ()):
             text = f"The instance type {pool.instance_type} cannot be launched as {pool.capacity_type}."
             return Refusal(pool, "Unsupported", text)
+        if candidate.subnet_id in self._world.state.current().full_subnets:
+            text = f"There are not enough free addresses in subnet '{candidate.subnet_id}' to satisfy the request."
+            return Refusal(pool, "InsufficientFreeAddressesInSubnet", text)
         problem = launch_problem(ec2, candidate.template, candidate.override, candidate.subnet_id, pool.instance_type)
         return Refusal(pool, *problem) if problem else None
 

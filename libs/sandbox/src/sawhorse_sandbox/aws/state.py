@@ -58,6 +58,7 @@ class Reservation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     state: str = "active"
     match: str = "targeted"  # or "open"
     kind: str = "default"  # or "capacity-block"
+    interruptible: bool = False
     end: str | None = None  # RFC 3339
     tags: dict[str, str] = {}
 
@@ -73,6 +74,8 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     spot_prices: dict[str, float] = {}  # by "type/zone", or "type" for all its zones
     reservations: tuple[Reservation, ...] = ()
     placement_groups: tuple[dict[str, Any], ...] = ()  # as DescribePlacementGroups gives them
+    full_subnets: tuple[str, ...] = ()  # ids; no free address, for launches and in DescribeSubnets
+    dying: int = 0  # so many of the next instances end by themselves right after they run
     pending_delay: float = 0.5  # from launch to running
     terminate_delay: float = 1.0  # from shutting-down to terminated
 
@@ -124,6 +127,8 @@ def _check(state: State) -> None:
             raise StateError(f"errors[{position}].times: {error.times} must be at least 1")
         if not 400 <= error.status <= 599:
             raise StateError(f"errors[{position}].status: {error.status} is not an HTTP error status")
+    if state.dying < 0:
+        raise StateError(f"dying: {state.dying} must not be negative")
     for position, reservation in enumerate(state.reservations):
         if reservation.count < 0:
             raise StateError(f"reservations[{position}].count: {reservation.count} must not be negative")
@@ -156,6 +161,14 @@ class StateStore:
                     self._state = replace(self._state, errors=errors)
                     return error
         return None
+
+    def take_death(self) -> bool:
+        """Whether the instance that is being launched is one that ends by itself; counts it down."""
+        with self._lock:
+            if not self._state.dying:
+                return False
+            self._state = replace(self._state, dying=self._state.dying - 1)
+            return True
 
     def take_capacity(self, rule: OutOfCapacity, count: int) -> None:
         """Lower what a rule with `remaining` can still give."""

@@ -73,7 +73,8 @@ class Lifecycle:
         """Begin the life of a new instance."""
         self._enter(instance, PENDING)
         self._instances[instance.id] = instance
-        self._world.timers.after(self._world.state.current().pending_delay, lambda: self._run(instance))
+        doomed = self._world.state.take_death()
+        self._world.timers.after(self._world.state.current().pending_delay, lambda: self._run(instance, doomed=doomed))
 
     def terminate(self, instance: Instance) -> InstanceState:
         """Begin to end an instance; return the state it had. Repeating it changes nothing."""
@@ -104,9 +105,18 @@ class Lifecycle:
         )
         return self._world.courier.deliver(message)
 
-    def _run(self, instance: Instance) -> None:
-        if instance.state == PENDING[1]:
-            self._enter(instance, RUNNING)
+    def _run(self, instance: Instance, *, doomed: bool) -> None:
+        if instance.state != PENDING[1]:
+            return
+        self._enter(instance, RUNNING)
+        if doomed:
+            self._fail(instance)
+
+    def _fail(self, instance: Instance) -> None:
+        """As EC2 does with a machine whose host breaks while it boots."""
+        self.terminate(instance)
+        code = "Server.InternalError"
+        instance.state_reason = StateReason(f"{code}: Internal error on launch", code)
 
     def _end(self, instance: Instance) -> None:
         reason = instance.state_reason
