@@ -22,6 +22,7 @@ from sawhorse_catalog.aws.capacity import (
 )
 from sawhorse_catalog.aws.compatibility import ARCHITECTURES, incompatibility
 from sawhorse_catalog.aws.node_class import ClassView, class_view
+from sawhorse_catalog.aws.offerings import is_usable
 from sawhorse_catalog.aws.overhead import allocatable
 from sawhorse_catalog.aws.resolve import Resolution, ResolveSettings
 from sawhorse_catalog.builtin import builtin_facts
@@ -74,11 +75,19 @@ def resolve_entries(
 def _instance_type(entry: FileEntry, view: ClassView, options: ResolveSettings, *, compatible: bool) -> InstanceType:
     has, left = _resources(entry, view, options)
     subnets = view.subnet_zones
+    # A NodeClass that says which reservations it has uses those; without a word of it, all of the file.
+    held = {r.id for r in view.reservations if is_usable(r)} if view.reservations else None
     return InstanceType(
         name=entry.name,
         requirements=_requirements(entry, view, has),
         offerings=tuple(
-            replace(o, available=o.available and compatible and (subnets is None or o.zone in subnets))
+            replace(
+                o,
+                available=o.available
+                and compatible
+                and (subnets is None or o.zone in subnets)
+                and (held is None or not o.reservation_id or o.reservation_id in held),
+            )
             for o in entry.offerings
         ),
         capacity=has,

@@ -68,7 +68,7 @@ def _reserved(
     subnets = view.subnet_zones
     for each in reservations_for(facts, view):
         whole = prices.price(facts.name, each.zone, spot=False)
-        usable = compatible and (subnets is None or each.zone in subnets) and not each.expiring
+        usable = compatible and (subnets is None or each.zone in subnets) and is_usable(each)
         yield Offering(
             each.zone,
             CapacityType.RESERVED,
@@ -78,6 +78,11 @@ def _reserved(
             each.id,
             each.free,
         )
+
+
+def is_usable(reservation: Reservation) -> bool:
+    """Whether something may be launched into it. Interruptible ones need fields of a launch that we do not send."""
+    return not reservation.expiring and not reservation.interruptible
 
 
 def with_free(reservations: Iterable[Reservation], free: Mapping[str, int]) -> tuple[Reservation, ...]:
