@@ -17,6 +17,7 @@ from sawhorse_testing.builders import (
     a_node,
     a_pod,
     a_pool,
+    a_spread,
     a_storage_class,
     a_type,
     bound,
@@ -94,3 +95,22 @@ def test_where_no_zone_serves_all_that_share_a_claim_the_claim_is_named() -> Non
 
     assert "VolumesConflict" in codes(plan)
     assert any("default/data" in entry.message for entry in plan.unschedulable)
+
+
+def test_a_pod_held_to_a_node_measures_its_spread_over_every_zone_that_it_might_use() -> None:
+    pods = a_group(spread=(a_spread(),), affinity=(keep_near(HOSTNAME),))
+    node = a_node("n1", zone=A, pods=[bound(a_pod("r", labels={"app": "web"}), "n1")])
+
+    plan = plan_of(pods=[pods], nodes=[node], pools=[a_pool([BIG])])
+
+    assert "SpreadUnsatisfiable" in codes(plan)
+
+
+def test_pods_that_follow_others_measure_their_spread_over_every_zone_that_they_might_use() -> None:
+    web = a_group(count=2, spread=(a_spread(),), affinity=(keep_near(HOSTNAME, app="cache"),))
+    cache = a_group("cache", 1, node_selector={ZONE: A})
+
+    plan = plan_of(pods=[web, cache], pools=[a_pool([BIG])])
+
+    assert zones_of(plan, "web") == {}
+    assert zones_of(plan, "cache") == {A: 1}

@@ -170,17 +170,20 @@ class Attempter:
         Spread is measured over what the pod's own node selector and affinity allow.
         """
         problem = self.problem
-        if not members.own_terms and not len(problem.topology.forbidden[members.index]):
+        if not members.own_terms and not members.parts and not len(problem.topology.forbidden[members.index]):
             return
         if not any(use.hard for use in problem.topology.uses[members.index]):
             return
-        wants = members.own_terms or members.required
+        # Pods of a bundle may each be where the whole may not.
+        sources = [problem.classes[part.members] for part in members.parts] or [members]
         listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
         for chosen in product(*listed):
             combo = found.get(chosen) or Combo(dict(zip(keys, chosen, strict=True)), 0, new=False)
             if not combo.new:
                 pinned = Requirements(Requirement.of(k, Operator.IN, (v,)) for k, v in combo.values.items() if v)
-                if problem.could_open(members, [choice.intersection(pinned) for choice in wants]):
+                if any(
+                    problem.could_open(c, [w.intersection(pinned) for w in c.own_terms or c.required]) for c in sources
+                ):
                     combo.is_domain = True
                     found[chosen] = combo
 

@@ -46,7 +46,7 @@ class PodClass:
     parts: tuple[Part, ...] = ()  # of a bundle
     whole: bool = False  # a bundle that all of its pods start together; else its first part waits for nobody
     bundled: tuple[int, ...] = ()  # bundles that hold the class's pods: it is not planned by itself
-    own_terms: tuple[Requirements, ...] = ()  # what the pod itself requires, where volumes narrow that
+    own_terms: tuple[Requirements, ...] = ()  # what the pod itself requires, where volumes or company narrow that
     held: tuple[str, ...] = ()  # hostnames of the only nodes that it may be on
 
     @property

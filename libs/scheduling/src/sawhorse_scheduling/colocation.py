@@ -142,7 +142,8 @@ def _held_to(members: PodClass, hosts: Sequence[str]) -> PodClass:
     if not levels:
         message = "its own requirements exclude the nodes with the pods that it must be near"
         return replace(members, refusal=Reason("", "RequirementsConflict", message))
-    return replace(members, levels=tuple(levels), held=tuple(sorted(hosts)))
+    own = members.own_terms or members.required  # the domains of a spread are still all that these allow
+    return replace(members, levels=tuple(levels), held=tuple(sorted(hosts)), own_terms=own)
 
 
 def _by_root(anchors: Mapping[int, int], classes: list[PodClass], liking: Collection[int]) -> dict[int, list[int]]:
