@@ -8,6 +8,8 @@ from sawhorse_model.pod import TopologySpread
 from sawhorse_runtime.settings import (
     CommonSettings,
     address,
+    at_least,
+    boolean,
     choice,
     duration,
     integer,
@@ -69,14 +71,43 @@ class Settings(CommonSettings):
         "Whether pods are told their planned node by status.nominatedNodeName; auto: from Kubernetes 1.35 on.",
     )
     max_instance_types: int = option(integer, "60", "How many instance types a NodeClaim keeps, cheapest first.")
+    minimize: str = option(
+        choice("best", "expected"),
+        "best",
+        "Which price of spot nodes planning minimises: that of the cheapest offering, or the one to expect of EC2.",
+    )
+    node_slack: float = option(
+        at_least(number, "0"),
+        "0.01",
+        "Part of a new node's cpu and memory that planning leaves free where pods also fit so, as a fraction.",
+    )
+    node_fixed_cost: float = option(
+        at_least(number, "0"),
+        "0.01",
+        "Counts per node and hour beside its price, in planning only: fewer, larger nodes.",
+    )
+    max_pods_per_node: int = option(
+        at_least(integer, "0"), "0", "Most pods that planning puts on a new node, daemons aside; 0 means no cap."
+    )
 
     launch_timeout: timedelta = option(duration, "5m", "A NodeClaim without an instance after this is deleted.")
     registration_timeout: timedelta = option(duration, "15m", "A NodeClaim without a node after this is deleted.")
+    initialization_timeout: timedelta = option(
+        duration,
+        "30m",
+        "A node without the extended resources that it was made for is deleted this long after it joined, "
+        "unless pods run on it.",
+    )
     launch_lookup_window: timedelta = option(
         duration, "60s", "After a restart: how long to look for instances of an open launch before launching anew."
     )
     volume_detach_timeout: timedelta = option(
         duration, "2m", "How long to wait for a drained node's volumes when there is no deadline."
+    )
+    disable_dry_run: bool = option(
+        boolean,
+        "false",
+        "A refused dry run of permissions is only told in the NodeClass's condition; launches go on.",
     )
     node_class_refresh_interval: timedelta = option(duration, "1m", "How often what a NodeClass selects is looked up.")
     garbage_collection_interval: timedelta = option(duration, "30s", "How often instances without a claim are sought.")
@@ -88,6 +119,8 @@ class Settings(CommonSettings):
             yield "--batch-max-duration: it is shorter than --batch-idle-duration; make it at least as long"
         if self.max_instance_types < 1:
             yield f"--max-instance-types: {self.max_instance_types} is too small; write at least 1"
+        if self.node_slack >= 1:
+            yield f"--node-slack: {self.node_slack:g} would leave no room for pods; write a fraction such as 0.01"
         if self.kube_client_qps <= 0 or self.kube_client_burst < 1:
             yield "--kube-client-qps: rate and burst must be above zero"
         if self.leader_election_lease_duration < timedelta(seconds=1):

@@ -10,8 +10,9 @@ from sawhorse_model.cluster import PersistentVolumeClaim
 from sawhorse_model.instances import CapacityType, InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, INTERRUPTED_AT, ZONE
 from sawhorse_model.labels import NODEPOOL as NODEPOOL_LABEL
+from sawhorse_model.meta import find_condition
 from sawhorse_model.node import Node
-from sawhorse_model.nodeclaim import NodeClaim
+from sawhorse_model.nodeclaim import LAUNCHED, NodeClaim
 from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod
 from sawhorse_model.requirements import Requirements
@@ -27,6 +28,8 @@ from sawhorse_scheduling.volumes import claim_keys, uses_volumes
 
 log = structlog.get_logger(__name__)
 
+# Free instances of reservations are looked up this often.
+_COUNTED_EVERY = timedelta(minutes=1)
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", NO_SCHEDULE)
 
 
@@ -83,6 +86,7 @@ def freeze(
         volumes=used_volumes(state, (*planned.values(), *(pod for node in nodes for pod in node.pods))),
         services=state.services() if options.default_spread else (),
         workloads=state.workloads() if options.default_spread else (),
+        reservations_taken=reservations_taken(state, options, now),
     )
     return Frozen(
         version=version,
@@ -93,6 +97,28 @@ def freeze(
         dying=frozenset(claim.meta.name for claim in state.interrupted()),
         expected=expected,
     )
+
+
+def reservations_taken(state: ClusterState, options: SolveOptions, now: datetime) -> dict[str, int]:
+    """Instances of reservations that claims have taken, and that the catalogue still counts as free: id → number.
+
+    It counts once a minute. So claims that are not launched count, and those that were launched within a minute.
+    """
+    taken: dict[str, int] = {}
+    label = next(iter(options.reservation_labels), "")
+    for claim in state.claims() if label else ():
+        if state.is_going(claim):
+            continue
+        launched = find_condition(claim.conditions, LAUNCHED)
+        if not claim.provider_id:
+            ids = next((s.values for s in claim.requirements if s.key == label and s.operator == "In"), ())
+        elif launched is not None and launched.last_transition is not None:
+            ids = (claim.meta.labels.get(label, ""),) if now - launched.last_transition < _COUNTED_EVERY else ()
+        else:
+            ids = ()
+        for key in filter(None, ids):
+            taken[key] = taken.get(key, 0) + 1
+    return taken
 
 
 def used_volumes(state: ClusterState, pods: Iterable[Pod]) -> Volumes:
