@@ -45,7 +45,8 @@ class Option:
     @property
     def kind(self) -> str:
         """What `--help` shows in place of the value."""
-        return "|".join(self.choices) if self.choices else getattr(self.parser, "__name__", "value").upper()
+        name: str = "|".join(self.choices) if self.choices else getattr(self.parser, "__name__", "value")
+        return name if "|" in name else name.upper()  # words to choose from are spelled exactly so
 
     @property
     def shown_default(self) -> str:
