@@ -16,12 +16,11 @@ from sawhorse_scheduling.arrays import BoolArray, any_along, times
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.daemons import clash
+from sawhorse_scheduling.near_miss import LISTED, names_of, nearest, no_offering, no_type
 from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.pools import Fit, PoolTable
 from sawhorse_scheduling.problem import Problem, holds_daemons, openable
 from sawhorse_scheduling.topology import SpreadUse
-
-LISTED = 5  # names in a message
 
 
 def explain(problem: Problem, attempter: Attempter, attempt: Attempt, members: PodClass) -> tuple[Reason, ...]:
@@ -77,15 +76,15 @@ def _requirement_reason(problem: Problem, members: PodClass, pool: PoolTable, wa
         return Reason(pool.name, "RequirementsConflict", f"{misfit or 'requirements conflict'}")
     serving = _types_serving(pool, fit)
     if not serving.any():
-        return Reason(pool.name, "RequirementsConflict", _no_type(pool, wants, fit))
+        return Reason(pool.name, "RequirementsConflict", no_type(problem, members, pool, wants, fit))
     if not fit.allow.any():
-        return Reason(pool.name, "NoOffering", _no_offering(pool, fit, serving))
+        return Reason(pool.name, "NoOffering", no_offering(problem, members, pool, wants, fit, serving))
     asked = problem.requests[members.index]
     holds = (times(pool.room, asked[None, :]) > 0) & holds_daemons(pool) & any_along(fit.allow, 1)
     if not holds.any():
-        return Reason(pool.name, "InsufficientResources", _nearest(problem, members, pool, fit))
+        return Reason(pool.name, "InsufficientResources", nearest(problem, members, pool, wants, fit))
     if not (holds & openable(members, pool, fit)).any():
-        names = _names(pool, holds)
+        names = names_of(pool, holds)
         return Reason(
             pool.name,
             "AcceleratorNotAsked",
@@ -113,66 +112,6 @@ def _types_serving(pool: PoolTable, fit: Fit) -> BoolArray:
     return np.array([kind.requirements.intersects(rest) for kind in pool.types], dtype=np.bool_)
 
 
-def _no_type(pool: PoolTable, wants: Requirements, fit: Fit) -> str:
-    for key in sorted(wants):
-        alone = Requirements((fit.requirements[key],))
-        if not any(kind.requirements.intersects(alone) for kind in pool.types):
-            values = {v for t in pool.types if (r := t.requirements.get(key)) is not None for v in r.values}
-            there = ", ".join(sorted(values)[:LISTED]) or "nothing"
-            return f"{fit.requirements[key]} is asked; the pool's {len(pool.types)} instance types have {there}"
-    return f"no one of the pool's {len(pool.types)} instance types meets all of: " + "; ".join(
-        str(wants[key]) for key in sorted(wants)
-    )
-
-
-def _no_offering(pool: PoolTable, fit: Fit, serving: BoolArray) -> str:
-    asked = [str(r) for key in (ZONE, CAPACITY_TYPE) if (r := fit.requirements.get(key)) is not None]
-    there = sorted(
-        {
-            f"{zone}/{kind}"
-            for (zone, kind), any_of in zip(pool.columns, any_along(np.isfinite(pool.price[serving]), 0), strict=True)
-            if any_of
-        }
-    )
-    sold = sorted({o.zone for kind, there in zip(pool.types, serving, strict=True) if there for o in kind.offerings})
-    return (
-        f"{_names(pool, serving)} {'has' if serving.sum() == 1 else 'have'} no available offering"
-        + (f" with {' and '.join(asked)}" if asked else "")
-        + (
-            f"; available are {', '.join(there[:LISTED])}"
-            if there
-            else f"; sold in {', '.join(sold[:LISTED]) or 'no zone'}, but out of capacity or without a subnet there"
-        )
-    )
-
-
-def _nearest(problem: Problem, members: PodClass, pool: PoolTable, fit: Fit) -> str:
-    """The type that misses by least, resource by resource."""
-    asked, room = problem.requests[members.index], pool.room
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(asked > 0, asked / np.maximum(room, 0), 0.0)
-    worst = np.where(any_along(fit.allow, 1), ratio.max(axis=1, initial=0.0), np.inf)
-    # Among types that lack a resource altogether, the one that lacks fewest.
-    lacking = np.where(any_along(fit.allow, 1), (ratio > 1).sum(axis=1), 10**6)
-    best = int(np.lexsort((np.arange(len(worst)), worst, lacking))[0])
-    names = problem.axis.names
-    parts = []
-    for r, name in enumerate(names):
-        if asked[r] > max(int(room[best, r]), 0) and asked[r] > 0:
-            daemons = int(pool.daemons[best, r])
-            note = f" after daemons take {format_resource(name, daemons)}" if daemons else ""
-            have = format_resource(name, max(int(room[best, r]), 0))
-            helps = problem.snapshot.options.hints.get(name, "")
-            if helps and (held := pool.types[best].capacity.get(name, 0)):
-                note += f" of {format_resource(name, held)}; {helps}"
-            parts.append(f"{name} {format_resource(name, int(asked[r]))} is asked, {have} is there{note}")
-    hint = ""
-    if problem.requests[members.index][names.index("cpu")] >= 10**9 if "cpu" in names else False:
-        hint = "; a request of a million cores looks like a mix-up of m and M"
-    missing = "; ".join(parts) or "its daemons alone do not fit"
-    return f"no instance type has room; nearest is {pool.types[best].name}: {missing}{hint}"
-
-
 def _port_taken(problem: Problem, members: PodClass, pool: PoolTable) -> str:
     for index, daemon in enumerate(problem.snapshot.daemons):
         found = clash(members.pod.spec.host_ports, daemon.template.spec.host_ports)
@@ -190,13 +129,8 @@ def _min_values_reason(pool: PoolTable, fit: Fit, types: BoolArray) -> Reason:
     return Reason(
         pool.name,
         "MinValuesNotMet",
-        f"needs {pool.min_values.get(key, 0)} values of {key}, {have} left ({_names(pool, types)})",
+        f"needs {pool.min_values.get(key, 0)} values of {key}, {have} left ({names_of(pool, types)})",
     )
-
-
-def _names(pool: PoolTable, types: BoolArray) -> str:
-    names = [kind.name for kind, there in zip(pool.types, types, strict=True) if there]
-    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
 
 
 def _dynamic_reason(
@@ -218,6 +152,12 @@ def _dynamic_reason(
                 )
         detail = "; ".join(over) or "no instance type fits what all limits together leave"
         return Reason(pool.name, "LimitReached", detail)
+    within = opens & pool.within_limits()
+    if option is not None and (gap := pool.min_values_gap(option.opens & within[:, None], within, pool.min_values)):
+        short = (
+            f"minValues asks for {pool.min_values[gap[0]]} values of {gap[0]}, and the limits leave types with {gap[1]}"
+        )
+        return Reason(pool.name, "LimitReached", short)
     if option is not None and not any_along(option.opens, 0)[~pool.reserved].any():
         return Reason(pool.name, "ReservationUsedUp", _used_up(pool, option.opens))
     if spread_failed:
@@ -227,7 +167,7 @@ def _dynamic_reason(
 
 def _used_up(pool: PoolTable, opens: BoolArray) -> str:
     had = [
-        f"{pool.reservations[c]} had {pool.stock.initial[pool.reservations[c]]} of {_names(pool, opens[:, c])}"
+        f"{pool.reservations[c]} had {pool.stock.initial[pool.reservations[c]]} of {names_of(pool, opens[:, c])}"
         for c in np.flatnonzero(any_along(opens, 0)).tolist()
     ]
     return "only reserved capacity would do, and what was free is taken: " + ", ".join(had[:LISTED])

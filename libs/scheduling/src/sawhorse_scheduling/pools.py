@@ -105,11 +105,11 @@ class PoolTable:
         both = self.template.intersection(wants)
         allow = np.isfinite(self.price)
         for key in wants:
-            allow = allow & self._mask(both[key])
+            allow = allow & self.mask(both[key])
         custom = Requirements(both[key] for key in wants if self._is_custom(key, wants[key]))
         return Fit(both, allow, custom)
 
-    def _mask(self, requirement: Requirement) -> BoolArray:
+    def mask(self, requirement: Requirement) -> BoolArray:
         """(T, C) or something that broadcasts to it: where one requirement holds."""
         found = self._masks.get(requirement)
         if found is None:
