@@ -6,7 +6,7 @@
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+import yaml
 from botocore.validate import ParamValidator
 
 from sawhorse_catalog.account import PlacementGroup
@@ -34,6 +35,10 @@ CLUSTER = ClusterFacts("demo", "https://demo.example", "Q0E=", "10.100.0.0/16", 
 SDK = botocore.session.Session()
 SDK.get_component("data_loader").search_paths.append(str(files("sawhorse_cloud_aws") / "botocore_data"))
 MODEL = SDK.get_service_model("ec2")
+CRD = Path(__file__).resolve().parents[3] / "deploy" / "crds" / "karpenter.k8s.aws_ec2nodeclasses.yaml"
+CRD_SPEC: dict[str, Any] = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+    "properties"
+]["spec"]
 
 
 class RecordingEc2:
@@ -182,6 +187,7 @@ CASES: dict[str, Case] = {
     "instance-store-raid0": Case(spec={"instanceStorePolicy": "RAID0"}),
     "kubelet": Case(spec={"kubelet": KUBELET}, types=(LARGE, XLARGE)),
     "user-data-al2023": Case(spec={"userData": SCRIPT}),
+    "family-al2023": _family("al2023@v20250101"),
     "family-custom": Case(
         spec={"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-1"}], "userData": SCRIPT}, types=(LARGE, XLARGE)
     ),
@@ -310,6 +316,43 @@ def test_the_sdk_still_needs_our_addition_to_its_model(shape: str, field: str) -
     # Fails once the pinned SDK has the field: then it goes from botocore_data, and from this test.
     assert field not in plain.members
     assert field in MODEL.shape_for(shape).members
+
+
+def _leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The fields of a schema that hold no other fields."""
+    if "items" in schema:
+        yield from _leaves(schema["items"], path)
+    elif schema.get("properties"):
+        for name, inner in schema["properties"].items():
+            yield from _leaves(inner, f"{path}.{name}" if path else name)
+    else:
+        yield path
+
+
+def _written(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of all fields in a spec, of their parents too."""
+    yield path
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _written(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _written(inner, path)
+
+
+def test_every_field_of_the_crd_has_a_golden_file_of_a_launch_or_of_a_look_up() -> None:
+    look_ups = [json.loads(file.read_text())["spec"] for file in (GOLDEN / "lookups").glob("*.json")]
+    held = {path for spec in (*(case.spec for case in CASES.values()), *look_ups) for path in _written(spec)}
+
+    missing = [field for field in _leaves(CRD_SPEC) if field not in held]
+
+    assert missing == []
+
+
+def test_every_image_family_has_a_golden_file_of_a_launch() -> None:
+    families = {parse_ec2_node_class(an_ec2_node_class(spec=case.spec)).ami_family for case in CASES.values()}
+
+    assert families == set(CRD_SPEC["properties"]["amiFamily"]["enum"])
 
 
 def test_every_golden_file_has_its_case() -> None:
