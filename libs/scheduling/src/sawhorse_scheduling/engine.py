@@ -3,8 +3,8 @@
 What the engine is told: which item may be on and which may open a column, limits of pools and free instances of
 reservations as budgets, host spread and host anti-affinity as limits per node; pods with clashing host ports, or with
 different requirements that only a node's labels settle, never share a node. The last is stricter than need be where
-pools differ, which costs price at most. What it cannot be told is minValues (how many types a node may still become
-depends on everything on it): pools with that go to the greedy opener.
+pools differ, which costs price at most. For minValues a column stands for several types at once (`choice.py`); what
+finds no place so is left to the greedy opener.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 
 from sawhorse_model.requirements import Requirements
 from sawhorse_scheduling.arrays import UNBOUNDED, BoolArray, FloatArray, IntArray, all_along, any_along
+from sawhorse_scheduling.choice import Spots, with_choice
 from sawhorse_scheduling.daemons import clash
 from sawhorse_scheduling.filling import Item
 from sawhorse_scheduling.hosts import APART
@@ -46,12 +47,22 @@ class _Pivots:
     price: FloatArray  # the best of what a pivot stands for
     search: FloatArray  # what is minimised
     room: IntArray  # (K, R)
+    taken: IntArray  # (K, L) of its pool's limits
     allowed: BoolArray  # (I, K)
 
-
-def expressible(tier: Sequence[PoolTable]) -> bool:
-    """Whether the engine can be told all rules of these pools."""
-    return not any(pool.min_values for pool in tier)
+    def take(self, which: BoolArray) -> "_Pivots":
+        """Some of them."""
+        return _Pivots(
+            self.pool_of[which],
+            self.type_of[which],
+            self.column_of[which],
+            self.reserved[which],
+            self.price[which],
+            self.search[which],
+            self.room[which],
+            self.taken[which],
+            self.allowed[:, which],
+        )
 
 
 def pack_tier(
@@ -61,25 +72,51 @@ def pack_tier(
     rooms: dict[int, IntArray],
     fixed_cost: float,
     watch: Watch,
+    *,
+    strict: bool = True,
 ) -> tuple[list[Pattern], float | None]:
     """New nodes for the items, and a proven bound on their price; what finds no place stays in the demands.
 
     Args:
         limits: (G,) of the host rules.
         rooms: per pool (T, R) what pods may use of each type.
+        strict: whether minValues holds to the letter; else as far as there are so many.
     """
     pools = {pool.index: pool for pool in tier}
-    pivots = _pivots(tier, items, rooms)
+    pivots, alone = _pivots(tier, items, rooms, strict=strict)
     if not len(pivots.price):
         return [], None
+    problem = _problem(tier, items, limits, pivots, pivots.search, fixed_cost, watch)
+    # What other packings took of reservations might have been worth more here: then nothing is proven of the whole.
+    drawn = tier[0].stock.left != tier[0].stock.initial and any(pool.reserved.any() for pool in tier)
+    packing = pack(problem)
+    bound = None if drawn else packing.lower_bound
+    if bound is not None and (pivots is not alone or (pivots.search != pivots.price).any()):
+        # The bound is on the best price, whatever is minimised or minValues asks: proven by a packing that is not used.
+        rough = _problem(tier, items, limits, alone, alone.price, fixed_cost, NO_WATCH)
+        bound = pack(replace(rough, effort=_ROUGH, deadline=watch.deadline)).lower_bound
+    maker = _Maker(pools, items, rooms)
+    patterns = [maker.pattern(node, pivots) for node in packing.nodes]
+    return patterns, bound
+
+
+def _problem(
+    tier: Sequence[PoolTable],
+    items: Sequence[Item],
+    limits: IntArray,
+    pivots: _Pivots,
+    price: FloatArray,
+    fixed_cost: float,
+    watch: Watch,
+) -> PackingProblem:
     use, budget = _budgets(tier, pivots)
     groups, rules = _host_rules(items, limits)
-    apart = _port_clashes(items) | _custom_clashes(items, pools)
-    problem = PackingProblem(
+    apart = _port_clashes(items) | _custom_clashes(items, {pool.index: pool for pool in tier})
+    return PackingProblem(
         requests=np.array([item.requests for item in items], dtype=np.int64),
         counts=np.array([item.remaining for item in items], dtype=np.int64),
         columns_capacity=pivots.room,
-        price=pivots.search,
+        price=price,
         allowed=pivots.allowed,
         node_cap=np.array([1 if item.ports else UNBOUNDED for item in items], dtype=np.int64),
         groups=groups,
@@ -92,19 +129,12 @@ def pack_tier(
         deadline=watch.deadline,
         on_first=watch.on_first,
     )
-    # What other packings took of reservations might have been worth more here: then nothing is proven of the whole.
-    drawn = tier[0].stock.left != tier[0].stock.initial and any(pool.reserved.any() for pool in tier)
-    packing = pack(problem)
-    bound = None if drawn else packing.lower_bound
-    if bound is not None and (pivots.search != pivots.price).any():
-        # The bound is on the best price whatever is minimised: proven by a packing that is not used.
-        bound = pack(replace(problem, price=pivots.price, effort=_ROUGH, on_first=None)).lower_bound
-    maker = _Maker(pools, items, rooms)
-    patterns = [maker.pattern(node, pivots) for node in packing.nodes]
-    return patterns, bound
 
 
-def _pivots(tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, IntArray]) -> _Pivots:
+def _pivots(
+    tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, IntArray], *, strict: bool
+) -> tuple[_Pivots, _Pivots]:
+    """The pivots, and what they would be without minValues; the same object where there is none."""
     keep = {
         pool.index: np.isfinite(pool.price) & pool.in_stock() & all_along(rooms[pool.index] >= 0, 1)[:, None]
         for pool in tier
@@ -130,7 +160,11 @@ def _pivots(tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, I
         price[order[new]] = np.minimum.reduceat(price[order], np.flatnonzero(new))
     chosen = np.sort(order[new & any_along(masks, 0)[order]])
     room = np.concatenate([rooms[pool.index][s[:, 0]] for pool, s in zip(tier, spots, strict=True)])
-    return _Pivots(
+    taken = np.zeros((len(chosen), max((len(pool.limited) for pool in tier), default=0)), dtype=np.int64)
+    for pool in tier:
+        mine = pool_of[chosen] == pool.index
+        taken[mine, : len(pool.limited)] = pool.capacity[type_of[chosen][mine]]
+    alone = _Pivots(
         pool_of[chosen],
         type_of[chosen],
         column_of[chosen],
@@ -138,8 +172,66 @@ def _pivots(tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, I
         price[chosen],
         search[chosen],
         room[chosen],
+        taken,
         masks[:, chosen][row_of],
     )
+    pivots = alone
+    for pool in tier:
+        if pool.min_values:
+            mine = (pool_of == pool.index) & (reserved < 0)
+            own = Spots(type_of[mine], column_of[mine], price[mine], search[mine], keys[mine])
+            pivots = _choosy(pivots, pool, items, rooms[pool.index], own, (mine, chosen), row_of, strict=strict)
+    kept = np.isfinite(pivots.price)
+    return (pivots if kept.all() else pivots.take(kept)), alone
+
+
+def _choosy(
+    pivots: _Pivots,
+    pool: PoolTable,
+    items: Sequence[Item],
+    room: IntArray,
+    spots: Spots,
+    places: tuple[BoolArray, IntArray],
+    row_of: IntArray,
+    *,
+    strict: bool,
+) -> _Pivots:
+    """The pivots with those of a pool standing for as many types as its minValues asks; an infinite price: too few.
+
+    Args:
+        places: which of all spots are this pool's `spots`, and which spots are pivots.
+        row_of: per item the bit of `Spots.marks` that says whom a spot serves.
+    """
+    mine, chosen = places
+    rows = np.flatnonzero(mine[chosen])
+    at = np.searchsorted(np.flatnonzero(mine), chosen[rows])
+    wanted = {mark: pool.min_values for mark in {row.tobytes() for row in spots.marks[at]}}
+    if not strict:
+        most = _most_values(pool, items, row_of)
+        for mark in wanted:
+            served = np.flatnonzero(np.unpackbits(np.frombuffer(mark, dtype=np.uint8))).tolist()
+            wanted[mark] = {
+                key: min(number, max((most[bit][key] for bit in served if bit in most), default=1))
+                for key, number in pool.min_values.items()
+            }
+    choice = with_choice(pool, room, spots, at, wanted)
+    price, search, rooms, taken = pivots.price.copy(), pivots.search.copy(), pivots.room.copy(), pivots.taken.copy()
+    price[rows] = np.where(choice.possible, choice.price, np.inf)
+    search[rows], rooms[rows], taken[rows, : len(pool.limited)] = choice.search, choice.room, choice.taken
+    return replace(pivots, price=price, search=search, room=rooms, taken=taken)
+
+
+def _most_values(pool: PoolTable, items: Sequence[Item], row_of: IntArray) -> dict[int, dict[str, int]]:
+    """Per bit of the marks, the most values of each label of minValues that a node for one pod has."""
+    found: dict[int, dict[str, int]] = {}
+    for item, bit in zip(items, row_of.tolist(), strict=True):
+        option = item.options.get(pool.index)
+        if option is not None:
+            types = any_along(option.opens, 1)
+            have = {key: pool.distinct(key, option.opens, types) for key in pool.min_values}
+            old = found.setdefault(bit, have)
+            found[bit] = {key: max(old[key], number) for key, number in have.items()}
+    return found
 
 
 def _masks(items: Sequence[Item], keep: dict[int, BoolArray]) -> tuple[BoolArray, IntArray]:
@@ -180,7 +272,7 @@ def _budgets(tier: Sequence[PoolTable], pivots: _Pivots) -> tuple[IntArray | Non
     for pool in tier:
         mine = pivots.pool_of == pool.index
         for number in range(len(pool.limited)):
-            taken = pool.capacity[pivots.type_of[mine], number]
+            taken = pivots.taken[mine, number]
             use = np.zeros(len(pivots.price), dtype=np.int64)
             use[mine] = taken
             remaining = int(pool.remaining[number])
@@ -262,7 +354,7 @@ class _Maker:
             fits &= np.logical_or.reduce([any_along(option.opens, 1) for option in options])
         kind, column = int(pivots.type_of[node.column]), int(pivots.column_of[node.column])
         allow = of_one_kind(pool, joins & fits[:, None], kind, column)
-        taken: IntArray = pool.capacity[kind]
+        taken: IntArray = pivots.taken[node.column, : len(pool.limited)]
         pool.remaining = pool.remaining - taken * node.times
         pool.stock.take(pool.reservations[column], node.times)
         loads = take_loads(self.items, node.counts, node.times)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from sawhorse_scheduling.arrays import IntArray, all_along
-from sawhorse_scheduling.engine import Watch, expressible, pack_tier
+from sawhorse_scheduling.engine import Watch, pack_tier
 from sawhorse_scheduling.filling import Demand, Item
 from sawhorse_scheduling.opening import Packer, Pattern
 from sawhorse_scheduling.pools import PoolTable
@@ -46,9 +46,6 @@ class Opener:
     def _once(
         self, tier: Sequence[PoolTable], items: Sequence[Item], rooms: dict[int, IntArray], watch: Watch
     ) -> list[Pattern]:
-        if not expressible(tier):
-            self.bounds.append(None)
-            return self._greedy(tier, items, rooms)
         start = _State(tier, items)
         patterns, bound = self._packed(tier, items, rooms, watch)
         self.bounds.append(bound)
@@ -67,10 +64,13 @@ class Opener:
     ) -> tuple[list[Pattern], float | None]:
         problem = self.problem
         fixed_cost = problem.snapshot.options.fixed_cost
-        patterns, bound = pack_tier(tier, items, problem.rules.limits, rooms, fixed_cost, watch)
+        strict = problem.snapshot.options.min_values_strict
+        patterns, bound = pack_tier(tier, items, problem.rules.limits, rooms, fixed_cost, watch, strict=strict)
         rest = [item for item in items if item.remaining]
-        # Where limits bite, one node at a time may find a place for the last pods that a whole plan did not.
-        if rest and _are_few(rest, sum(item.remaining for item in rest)):
+        # Where limits bite, one node at a time may find a place for the last pods that a whole plan did not; and for
+        # minValues the engine is told a little less than is true.
+        choosy = any(pool.min_values for pool in tier)
+        if rest and (choosy or _are_few(rest, sum(item.remaining for item in rest))):
             patterns += self._greedy(tier, rest, rooms)
         return patterns, bound
 
