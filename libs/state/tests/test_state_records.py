@@ -210,6 +210,29 @@ async def test_measured_memory_is_found_by_type_image_and_kubelet(state: State) 
     assert await memory.get("m5.large", "ami-2", "h") is None
 
 
+async def test_z02_of_several_measurements_the_lowest_counts_and_only_it_stays_longer(state: State) -> None:
+    memory = MeasuredMemory(state)
+    key = state.key("memory:m5.large:ami-1:h")
+    kept = [await memory.put("m5.large", "ami-1", "h", size) for size in (7_900_000_000, 7_800_000_000)]
+    await state.redis.pexpire(key, 1_000_000)
+    kept.append(await memory.put("m5.large", "ami-1", "h", 7_950_000_000))
+    after_a_higher_one = await state.redis.pttl(key)
+
+    kept.append(await memory.put("m5.large", "ami-1", "h", 7_800_000_000))
+
+    assert kept == [7_900_000_000, 7_800_000_000, 7_800_000_000, 7_800_000_000]
+    assert after_a_higher_one <= 1_000_000
+    assert await state.redis.pttl(key) > 59 * 24 * 3600 * 1000
+
+
+async def test_z02_a_measurement_of_24_tebibytes_is_kept_to_the_byte(state: State) -> None:
+    memory = MeasuredMemory(state)
+    size = 24 * 2**40 + 1
+
+    assert await memory.put("u-24tb1.metal", "ami-1", "h", size) == size
+    assert await memory.put("u-24tb1.metal", "ami-1", "h", size + 1) == size
+
+
 async def test_a_wrong_password_and_an_absent_server_are_told_in_one_line(redis_url: str) -> None:
     wrong = f"redis://:wrong@{redis_url.rpartition('@')[2]}"
 

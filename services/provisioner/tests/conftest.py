@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sawhorse_catalog.measured import memory_for
 from sawhorse_cloud.errors import FailedOffering
 from sawhorse_kube.kinds import MIRRORED, NODE, NODECLAIM, NODEPOOL, POD, nodeclass_kind
 from sawhorse_model.instances import InstanceType
@@ -22,7 +23,7 @@ from sawhorse_model.meta import Condition, find_condition
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.nodeclass import NodeClass
-from sawhorse_model.resources import format_resources
+from sawhorse_model.resources import MEMORY, format_resources
 from sawhorse_provisioner.catalog_client import ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
@@ -43,6 +44,14 @@ from sawhorse_testing.kube import FakeKube
 T0 = datetime(2026, 11, 29, 10, 0, 0, tzinfo=UTC)
 
 FAKE_CLASS = nodeclass_kind("fake.example", "v1", "FakeNodeClass", "fakenodeclasses")
+
+
+def ending_reservations(node_class: NodeClass) -> Mapping[str, datetime | None]:
+    """As a test wrote them into the fake's `spec.ending`: id → seconds after T0, or None."""
+    ending: Mapping[str, float | None] = node_class.spec.get("ending") or {}
+    return {key: T0 + timedelta(seconds=at) if at is not None else None for key, at in ending.items()}
+
+
 WORDS = NodeClassWords(
     kind=FAKE_CLASS,
     finalizer="fake.example/termination",
@@ -61,6 +70,13 @@ WORDS = NodeClassWords(
             "topology.k8s.aws/zone-id",
         }
     ),
+    tagged_also=("fake.example/tagged-too",),
+    plugins={"example.com/gpu": "the example device plugin"},
+    reservation="fake.example/reservation-id",
+    reservation_labels=("fake.example/reservation-id", "fake.example/reservation-type"),
+    placement_group="fake.example/placement-group",
+    partition="fake.example/partition",
+    expiring=ending_reservations,
 )
 
 SMALL = an_instance_type("m5.large", cpu="2", memory="8Gi", price=0.10, spot_price=0.04)
@@ -127,21 +143,40 @@ class WatchedMirror:
                     self.view.set(kind.name, event.object.meta.key, event.object, asyncio.get_running_loop().time())
 
 
+class FakeMemory:
+    """Measured memory as `sawhorse_state.memory` keeps it: the lowest of each kind."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str, str], int] = {}
+        self.puts = 0
+        self.error: Exception | None = None
+
+    async def put(self, instance_type: str, image: str, kubelet_hash: str, memory_bytes: int) -> int:
+        self.puts += 1
+        if self.error is not None:
+            raise self.error
+        key = (instance_type, image, kubelet_hash)
+        self.known[key] = min(memory_bytes, self.known.get(key, memory_bytes))
+        return self.known[key]
+
+
 @dataclass
 class FakeCatalog:
-    """The catalogue: a fixed list of types, less what was reported."""
+    """The catalogue: a fixed list of types, less what was reported, with the memory that nodes reported."""
 
     types: tuple[InstanceType, ...] = (SMALL, LARGE)
     reported: list[FailedOffering] = field(default_factory=list)
     error: Exception | None = None
+    memory: FakeMemory = field(default_factory=FakeMemory)
     _marked: set[tuple[str, str, str]] = field(default_factory=set)
 
     async def resolve(self, node_class: NodeClass) -> ResolvedTypes:
         if self.error is not None:
             raise self.error
+        measured = memory_for(node_class.spec, ("image-1",), self.memory.known)
         types = tuple(
             replace(
-                t,
+                _with_memory(t, measured.get(t.name)),
                 offerings=tuple(
                     replace(o, available=o.available and (o.capacity_type.value, t.name, o.zone) not in self._marked)
                     for o in t.offerings
@@ -149,13 +184,25 @@ class FakeCatalog:
             )
             for t in self.types
         )
-        return ResolvedTypes(str(len(self._marked)), types, {WORDS.label: node_class.meta.name})
+        version = f"{len(self._marked)}-{sorted(measured.items())}"
+        return ResolvedTypes(version, types, {WORDS.label: node_class.meta.name}, frozenset(measured))
 
     async def report_unavailable(self, failed: Sequence[FailedOffering]) -> None:
         if self.error is not None:
             raise self.error
         self.reported += failed
         self._marked |= {(f.capacity_type, f.instance_type, f.zone) for f in failed}
+
+
+def _with_memory(kind: InstanceType, measured: int | None) -> InstanceType:
+    if measured is None:
+        return kind
+    more = measured - kind.capacity[MEMORY]
+    return replace(
+        kind,
+        capacity={**kind.capacity, MEMORY: measured},
+        allocatable={**kind.allocatable, MEMORY: kind.allocatable[MEMORY] + more},
+    )
 
 
 class FakeStore:
@@ -217,6 +264,8 @@ class World:
     Args:
         join_after: seconds from a machine's launch to its Node; None: machines never join.
         ready_after: seconds from the Node to Ready.
+        node_memory: instance type → bytes that its nodes report; what the catalogue says where there is none.
+        not_offered: resources that nodes never report: their device plugin does not run.
     """
 
     clock: LoopClock = field(default_factory=LoopClock)
@@ -225,6 +274,8 @@ class World:
     store: FakeStore = field(default_factory=FakeStore)
     join_after: float | None = 2.0
     ready_after: float = 1.0
+    node_memory: dict[str, int] = field(default_factory=dict)
+    not_offered: set[str] = field(default_factory=set)
     node_taints: list[dict[str, str]] = field(
         default_factory=lambda: [{"key": UNREGISTERED_TAINT, "effect": "NoExecute"}]
     )
@@ -385,6 +436,11 @@ class World:
         """A machine's kubelet registers its Node, not Ready yet."""
         instance = self.cloud.instances[instance_id]
         kind = next(t for t in self.catalog.types if t.name == instance.instance_type)
+        kind = _with_memory(kind, self.node_memory.get(kind.name))
+        reports = [
+            {k: v for k, v in amounts.items() if k not in self.not_offered}
+            for amounts in (kind.capacity, kind.allocatable)
+        ]
         name = name or f"node-{instance_id}"
         self.kube.put(
             NODE,
@@ -400,8 +456,8 @@ class World:
                 },
                 "spec": {"providerID": instance.provider_id, "taints": list(self.node_taints)},
                 "status": {
-                    "capacity": format_resources(kind.capacity),
-                    "allocatable": format_resources(kind.allocatable),
+                    "capacity": format_resources(reports[0]),
+                    "allocatable": format_resources(reports[1]),
                     "conditions": [{"type": "Ready", "status": "False"}],
                 },
             },
@@ -428,6 +484,7 @@ class World:
             planner=planner,
             index=store,
             heartbeats=store,
+            memory=self.catalog.memory,
             placements=store,
             journal=store,
             instruments=Instruments(metrics),

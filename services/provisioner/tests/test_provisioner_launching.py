@@ -210,14 +210,14 @@ async def test_a_launch_that_fails_says_why_on_the_claim(world: Any, looptime: A
     world.node_class()
     world.pool()
     world.pod("web-1")
-    world.cloud.errors["launch"] = [ThrottledError("slow down")] * 3
+    world.cloud.errors["launch"] = [CloudUnavailableError("no answer")] * 3
 
     async with world.leading():
         await world.until(lambda: len(world.cloud.launches()) == 2)
         launched = world.condition(world.claim(), "Launched")
 
-    assert (launched.status, launched.reason) == ("Unknown", "RequestLimitExceeded")
-    assert "slow down" in launched.message
+    assert (launched.status, launched.reason) == ("Unknown", "CloudUnavailable")
+    assert "no answer" in launched.message
 
 
 async def test_a_fleet_with_fewer_machines_gives_the_rest_a_new_token(world: Any, looptime: Any) -> None:

@@ -19,7 +19,7 @@ from sawhorse_model.labels import (
     TERMINATION_TIMESTAMP,
 )
 from sawhorse_model.manifests import format_time, parse_time
-from sawhorse_provisioner.collector import leaked_instances, lost_claims
+from sawhorse_provisioner.collector import Holdings, leaked_instances, lost_claims
 
 pytestmark = pytest.mark.looptime
 
@@ -351,7 +351,7 @@ def test_what_an_open_launch_may_still_take_is_spared_and_what_nobody_takes_is_n
         an_instance("i-undated", token="t-none", launched=None),
     ]
 
-    leaked = leaked_instances(instances, [open_claim, done], now, age)
+    leaked = leaked_instances(instances, Holdings((open_claim, done)), now, age)
 
     assert [i.id for i in leaked] == ["i-surplus", "i-unknown"]
 

@@ -23,11 +23,15 @@ _MOST_TYPES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTypes:
-    """What a NodeClass makes of the catalogue. `version` changes with anything in it."""
+    """What a NodeClass makes of the catalogue. `version` changes with anything in it.
+
+    `measured` are the types whose memory is what nodes reported; that of all others is an estimate.
+    """
 
     version: str
     instance_types: tuple[InstanceType, ...]
     node_labels: Mapping[str, str]
+    measured: frozenset[str] = frozenset()
 
 
 class Catalog(Protocol):
@@ -67,6 +71,7 @@ class CatalogClient:
             version=answer.info.version,
             instance_types=await self._read(answer.instance_types),
             node_labels=dict(answer.node_labels),
+            measured=frozenset(answer.measured),
         )
         self._known[node_class.meta.name] = (asked, resolved)
         return resolved

@@ -30,9 +30,9 @@ from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod
 from sawhorse_provisioner.expectations import Expectations
+from sawhorse_provisioner.pacing import PoolPace
 from sawhorse_provisioner.pool_types import PoolTypes
 from sawhorse_provisioner.words import NodeClassWords
-from sawhorse_runtime.backoff import Backoff
 from sawhorse_runtime.clock import Clock
 
 Changed = Callable[[str, str, str], None]
@@ -70,8 +70,7 @@ class ClusterState:
         self._nominated: dict[str, float] = {}  # node or claim → until
         self.expected = Expectations(clock, settle=self._nomination)
         self.pool_types = PoolTypes()
-        self._held: dict[str, float] = {}  # pool → until
-        self._hold_backoff = Backoff(10.0, maximum=300.0)
+        self.pace = PoolPace(clock)
         mirror.subscribe(self._changed)
 
     # Reading
@@ -250,28 +249,16 @@ class ClusterState:
         """Whether a pod is expected there."""
         return self._nominated.get(name, 0.0) > self._clock.monotonic()
 
-    def hold_pool(self, pool: str) -> float:
-        """Plan without this pool for a while that grows with each call; returns seconds."""
-        delay = self._hold_backoff.next(pool)
-        self._held[pool] = self._clock.monotonic() + delay
-        return delay
-
-    def release_pool(self, pool: str) -> None:
-        """A launch of this pool worked."""
-        self._held.pop(pool, None)
-        self._hold_backoff.reset(pool)
-
     def is_held(self, pool: str) -> bool:
         """Whether planning leaves the pool out for now."""
-        return self._held.get(pool, 0.0) > self._clock.monotonic()
+        return self.pace.is_held(pool)
 
     def reset(self) -> None:
         """Forget everything that Kubernetes does not say: a new term begins."""
         self._deleted.clear()
         self._nominated.clear()
         self.expected.reset()
-        self._held.clear()
-        self._hold_backoff = Backoff(10.0, maximum=300.0)
+        self.pace.reset()
 
     def _changed(self, kind: str, key: str, op: str) -> None:
         if kind in (NODE.name, NODECLAIM.name):

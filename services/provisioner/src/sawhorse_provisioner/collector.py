@@ -1,7 +1,11 @@
-"""Garbage collection, the net under every launch: machines without a claim, and claims without a machine."""
+"""Garbage collection, the net under every launch: machines without a claim, claims and Nodes without a machine.
+
+One item that cannot be read or removed is logged and tried again; it never keeps the others.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -10,8 +14,10 @@ from sawhorse_cloud.cloud import Cloud, Instance
 from sawhorse_kube.api import Kube
 from sawhorse_kube.errors import ConflictError, NotFoundError
 from sawhorse_kube.kinds import NODE, NODECLAIM
+from sawhorse_model.labels import LAUNCH_TOKEN
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
+from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.indexing import Index, index_drop
 from sawhorse_provisioner.instruments import Instruments
@@ -26,19 +32,28 @@ _LONGEST_ROUND = 120.0
 _TEMPLATES_EVERY = 20  # rounds
 
 
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """All NodeClaims, and what those hold that could not be read: provider ids and launch tokens."""
+
+    claims: tuple[NodeClaim, ...]
+    provider_ids: frozenset[str] = frozenset()
+    tokens: frozenset[str] = frozenset()
+
+
 def leaked_instances(
-    instances: Iterable[Instance], claims: Iterable[NodeClaim], now: datetime, age: timedelta
+    instances: Iterable[Instance], holdings: Holdings, now: datetime, age: timedelta
 ) -> list[Instance]:
     """Machines that nobody will ever use: in no claim, old enough, and no open launch may still take them.
 
     A token whose claims all have machines holds no more: what else carries it is surplus.
 
     Args:
-        claims: read after `instances`, so that a claim written meanwhile is seen.
+        holdings: read after `instances`, so that a claim written meanwhile is seen.
     """
-    known = list(claims)
-    held = {c.provider_id for c in known if c.provider_id}
-    open_tokens = {c.launch_token for c in known if not c.provider_id and c.launch_token}
+    known = holdings.claims
+    held = {c.provider_id for c in known if c.provider_id} | holdings.provider_ids
+    open_tokens = {c.launch_token for c in known if not c.provider_id and c.launch_token} | holdings.tokens
     return [
         i
         for i in instances
@@ -56,6 +71,17 @@ def lost_claims(claims: Iterable[NodeClaim], instances: Iterable[Instance]) -> l
     return [c for c in claims if c.provider_id and not c.meta.is_deleting and c.instance_id not in alive]
 
 
+def stale_nodes(nodes: Iterable[Node], holdings: Holdings, instances: Iterable[Instance]) -> list[Node]:
+    """Nodes of machines that are in no claim and not listed: a new machine may need their name.
+
+    Args:
+        nodes: ours; a Node without a provider id says nothing of its machine and is left alone.
+    """
+    held = {c.provider_id for c in holdings.claims if c.provider_id} | holdings.provider_ids
+    alive = {i.provider_id for i in instances if not i.state.is_gone}
+    return [n for n in nodes if n.provider_id and not n.meta.is_deleting and n.provider_id not in held | alive]
+
+
 class Collector:
     """Rounds of collection. One per leader's term."""
 
@@ -67,6 +93,7 @@ class Collector:
         state: ClusterState,
         cloud: Cloud,
         index: Index,
+        announcer: Announcer,
         instruments: Instruments,
         clock: Clock,
         interval: timedelta,
@@ -77,11 +104,13 @@ class Collector:
         self._state = state
         self._cloud = cloud
         self._index = index
+        self._announcer = announcer
         self._instruments = instruments
         self._clock = clock
         self._interval = interval.total_seconds()
         self._age = age
         self._rounds = 0
+        self._suspects: frozenset[str] = frozenset()  # uids of Nodes that looked stale in the last round
 
     async def run(self, stop: asyncio.Event) -> None:
         """A round each interval until `stop`; a failed one is logged."""
@@ -106,20 +135,37 @@ class Collector:
         after = await self._claims()
         for instance in leaked_instances(instances, after, self._clock.now(), self._age):
             await self._guarded("instance", instance.id, self._end(instance))
-        for claim in lost_claims(before, instances):
+        for claim in lost_claims(before.claims, instances):
             await self._guarded("nodeclaim", claim.meta.name, self._give_up(claim))
+        ours = [n for n in self._state.nodes() if self._state.is_ours(n)]
+        stale = stale_nodes(ours, after, instances)
+        for node in stale:
+            # Twice in a row: one look may come between a machine and its claim.
+            if node.meta.uid in self._suspects:
+                await self._guarded("node", node.meta.name, self._remove(node))
+        self._suspects = frozenset(n.meta.uid for n in stale)
         self._rounds += 1
         if self._rounds % _TEMPLATES_EVERY == 0:
-            await self._cloud.collect_templates(self._state.node_classes())
+            await self._guarded("launch template", "all", self._collect_templates())
 
-    async def _claims(self) -> Sequence[NodeClaim]:
+    async def _collect_templates(self) -> bool:
+        return await self._cloud.collect_templates(self._state.node_classes()) > 0
+
+    async def _claims(self) -> Holdings:
         """All NodeClaims, live: ending a machine must not rest on a copy that lags."""
         listing = await self._kube.list(NODECLAIM)
-        if listing.unreadable:
-            # One that cannot be read may hold any machine.
-            raise RuntimeError(f"{listing.unreadable} NodeClaims cannot be read; nothing is collected")
-        claims: Sequence[NodeClaim] = listing.objects
-        return claims
+        if not listing.unreadable:
+            return Holdings(listing.objects)
+        # One that makes no sense holds its machine all the same; where it says so is easily read.
+        readable = {claim.meta.name for claim in listing.objects}
+        provider_ids, tokens = set[str](), set[str]()
+        for raw in (await self._kube.list_raw(NODECLAIM)).objects:
+            if (raw.get("metadata") or {}).get("name") in readable:
+                continue
+            metadata, status = (raw.get(part) or {} for part in ("metadata", "status"))
+            provider_ids.add(str(status.get("providerID") or ""))
+            tokens.add(str((metadata.get("annotations") or {}).get(LAUNCH_TOKEN) or ""))
+        return Holdings(listing.objects, frozenset(provider_ids - {""}), frozenset(tokens - {""}))
 
     async def _guarded(self, kind: str, name: str, work: Awaitable[bool]) -> None:
         try:
@@ -152,5 +198,22 @@ class Collector:
             if live.is_ready:
                 return False  # somebody lives there; the cloud's word alone does not count
         log.warning("nodeclaim without an instance deleted", nodeclaim=claim.meta.name, instance_id=claim.instance_id)
+        message = f"Deleted, as its instance {claim.instance_id} does not exist any more"
+        self._announcer.warn(NODECLAIM, claim.meta, "InstanceGone", message)
         await self._writer.delete_claim(claim, "garbage_collected")
+        return True
+
+    async def _remove(self, node: Node) -> bool:
+        """Delete a Node whose machine has ended. Found by provider id alone: names and addresses are used again."""
+        created = node.meta.created
+        if created is not None and self._clock.now() - created <= self._age:
+            return False
+        instance_id = node.provider_id.rsplit("/", 1)[-1]
+        if not is_over((await self._cloud.describe([instance_id])).get(instance_id)):
+            return False
+        try:
+            await self._kube.delete(NODE, node.meta.name, uid=node.meta.uid)
+        except (NotFoundError, ConflictError):
+            return False
+        log.warning("node of an ended instance deleted", node=node.meta.name, instance_id=instance_id)
         return True

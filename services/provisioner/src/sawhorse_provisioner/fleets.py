@@ -5,7 +5,8 @@ from typing import Any
 
 from sawhorse_model.nodeclaim import NodeClaim
 
-_MOST_PER_FLEET = 500
+# One refused call must not hold up hundreds of claims; and small fleets cost few calls more.
+_MOST_PER_FLEET = 50
 
 
 def form_fleets(claims: Iterable[NodeClaim]) -> list[list[NodeClaim]]:

@@ -7,7 +7,7 @@ its token first: adoption. What is in memory here may be lost at any time; the t
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -17,17 +17,17 @@ from sawhorse_cloud.cloud import Cloud, Launched
 from sawhorse_cloud.errors import CloudError, FailedOffering, InsufficientCapacityError, NodeClassNotReadyError
 from sawhorse_kube.errors import ConflictError, KubeError, NotFoundError
 from sawhorse_kube.kinds import NODECLAIM
-from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import LAUNCH_TOKEN
 from sawhorse_model.nodeclaim import LAUNCHED, NodeClaim
-from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.resources import format_resources
 from sawhorse_provisioner.announcer import Announcer
+from sawhorse_provisioner.asking import Asked, FleetCalls
 from sawhorse_provisioner.catalog_client import Catalog
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.fleets import form_fleets
 from sawhorse_provisioner.indexing import Index, index_put
 from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.measuring import MEMORY_SOURCE
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
 from sawhorse_provisioner.writes import Judgement, Writer
@@ -41,7 +41,9 @@ log = structlog.get_logger(__name__)
 LOOK_UP_EVERY = 5.0  # seconds between two look-ups by token
 
 _FORM_IDLE, _FORM_LONGEST = 0.035, 0.5  # seconds: claims that come together are launched together
-_WORKERS = 10
+_WORKERS = 30
+_MOST_OF_A_POOL = 10  # fleets at a time: a pool whose launches take long must not keep the others waiting
+_POOL_BUSY = 0.5  # seconds
 _LONGEST_LOOK = timedelta(minutes=3)
 _SETTLED_REMEMBERED = 10_000
 
@@ -51,7 +53,9 @@ class _Fleet:
     token: str
     claims: dict[str, str]  # uid → name
     resumed: float | None = None  # loop time at which adoption began; None: we launch it ourselves
-    asked: tuple[tuple[NodeClaim, ...], NodeClass, tuple[InstanceType, ...]] | None = None
+    pool: str = ""
+    asked: Asked | None = None
+    measured: frozenset[str] = frozenset()  # types whose memory is known from nodes
     answers: dict[str, Launched] = field(default_factory=dict)  # by claim, not written yet
     answered: bool = False
 
@@ -88,11 +92,12 @@ class Launcher:
         self._replan = replan
         self._window = look_up_window.total_seconds()
         self._steps = steps
+        self._calls = FleetCalls(cloud=cloud, instruments=instruments, steps=steps)
         self._queue: KeyedQueue[str] = KeyedQueue("launch", backoff=Backoff(1.0, maximum=60.0))
         self._fleets: dict[str, _Fleet] = {}  # by token
         self._owned: dict[str, str] = {}  # uid of a claim → token of its fleet; empty while it waits for one
         self._waiting: dict[str, NodeClaim] = {}  # by uid: claims that wait for a fleet
-        self._running: set[str] = set()
+        self._running: dict[str, str] = {}  # token → pool
         self._settled: dict[str, None] = {}  # tokens of which every machine is accounted for
         self._wake = asyncio.Event()
 
@@ -161,13 +166,13 @@ class Launcher:
 
     def _start(self, members: Sequence[NodeClaim]) -> None:
         token = secrets.token_hex(16)
-        self._fleets[token] = _Fleet(token, {c.meta.uid: c.meta.name for c in members})
+        self._fleets[token] = _Fleet(token, {c.meta.uid: c.meta.name for c in members}, pool=members[0].nodepool)
         self._owned |= {c.meta.uid: token for c in members}
         self._queue.add(token)
 
     def _resume(self, claim: NodeClaim) -> None:
         token = claim.launch_token
-        fleet = self._fleets.setdefault(token, _Fleet(token, {}, resumed=self._now()))
+        fleet = self._fleets.setdefault(token, _Fleet(token, {}, resumed=self._now(), pool=claim.nodepool))
         fleet.claims[claim.meta.uid] = claim.meta.name
         self._owned[claim.meta.uid] = token
         # A moment for the other claims of the fleet to be seen.
@@ -190,7 +195,9 @@ class Launcher:
         fleet = self._fleets.get(token)
         if fleet is None:
             return None
-        self._running.add(token)
+        if sum(pool == fleet.pool for pool in self._running.values()) >= _MOST_OF_A_POOL:
+            return _POOL_BUSY
+        self._running[token] = fleet.pool
         try:
             if fleet.answers:
                 await self._write_answers(fleet)
@@ -200,7 +207,7 @@ class Launcher:
                 return await self._adopt(fleet)
             return await self._launch(fleet)
         finally:
-            self._running.discard(token)
+            self._running.pop(token, None)
 
     def _members(self, fleet: _Fleet) -> list[NodeClaim]:
         """The claims of the fleet that still want a machine, by name."""
@@ -238,8 +245,8 @@ class Launcher:
                 types = await self._catalog.resolve(node_class)
                 # Kept: a repeat with the same token must ask for the same, or the cloud refuses it.
                 fleet.asked = (tuple(claims), node_class, types.instance_types)
-            with self._steps.at(Step.FLEET):
-                result = await self._cloud.launch(fleet.token, *fleet.asked)
+                fleet.measured = types.measured
+            result = await self._calls.ask(fleet.token, fleet.asked)
         except InsufficientCapacityError as error:
             self._settle(fleet.token)
             await self._no_capacity(fleet, claims, error)
@@ -294,21 +301,24 @@ class Launcher:
         uids = {name: uid for uid, name in fleet.claims.items()}
 
         async def write(name: str) -> None:
-            await self._write_launched(fleet.token, name, uids.get(name, ""), fleet.answers[name])
+            await self._write_launched(fleet, name, uids.get(name, ""))
             del fleet.answers[name]
 
         with self._steps.at(Step.LAUNCHED):
             await each(list(fleet.answers), write)
 
-    async def _write_launched(self, token: str, name: str, uid: str, launched: Launched) -> None:
+    async def _write_launched(self, fleet: _Fleet, name: str, uid: str) -> None:
+        launched = fleet.answers[name]
         instance = launched.instance
 
         def is_its_machine(claim: NodeClaim) -> bool:
             # Another leader may have launched it anew while we waited for the answer.
-            return claim.launch_token == token and claim.provider_id in ("", instance.provider_id)
+            return claim.launch_token == fleet.token and claim.provider_id in ("", instance.provider_id)
 
+        source = "measured" if instance.instance_type in fleet.measured else "estimate"
+        annotations = {**launched.annotations, MEMORY_SOURCE: source}
         try:
-            claim = await self._label_launched(name, uid, launched, is_its_machine)
+            claim = await self._label_launched(name, uid, launched.labels, annotations, is_its_machine)
             if claim is None:
                 log.warning("claim has another launch by now, instance left to the collector", instance_id=instance.id)
                 return
@@ -332,7 +342,12 @@ class Launcher:
         await index_put(self._index, instance.id, name)
 
     async def _label_launched(
-        self, name: str, uid: str, launched: Launched, is_its_machine: Callable[[NodeClaim], bool]
+        self,
+        name: str,
+        uid: str,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        is_its_machine: Callable[[NodeClaim], bool],
     ) -> NodeClaim | None:
         """Labels and annotations of the machine onto its claim; None when the claim is not for it any more."""
         while True:  # as long as others write it; a look has its bound
@@ -341,11 +356,10 @@ class Launcher:
                 raise NotFoundError(f"NodeClaim {name!r} was made anew")
             if not is_its_machine(claim):
                 return None
-            labels = {k: v for k, v in launched.labels.items() if k not in claim.meta.labels}
-            annotations = dict(launched.annotations)
+            missing = {k: v for k, v in labels.items() if k not in claim.meta.labels}
             try:
                 written: NodeClaim = await self._writer.annotate(
-                    NODECLAIM, claim, annotations, labels=labels, locked=True
+                    NODECLAIM, claim, annotations, labels=missing, locked=True
                 )
             except ConflictError:
                 continue
@@ -359,7 +373,8 @@ class Launcher:
         pools = {c.nodepool for c in rest}
         if fleet.asked is not None and len(rest) < len(fleet.asked[0]):
             for pool in {c.nodepool for c in fleet.asked[0]} - pools:
-                self._state.release_pool(pool)
+                if self._state.pace.worked(pool):
+                    self._replan("launches work again")
         self.offer(rest)
         return None
 
@@ -371,13 +386,15 @@ class Launcher:
         log.warning(
             "no capacity", nodepool=pool, nodeclaims=len(claims), offerings=len(error.failed), error=describe(error)
         )
-        if not await self._report(pool, error.failed):
-            # Nothing is marked, so the same plan would come again at once.
-            self._state.hold_pool(pool)
+        # Where nothing is marked the same plan would come again at once.
+        marked = await self._report(pool, error.failed)
+        held = self._state.pace.failed(pool) if marked else self._state.pace.hold(pool)
+        if held:
+            log.warning("pool left out for a while, as its launches fail", nodepool=pool, retry_seconds=round(held, 1))
         await self._give_up(fleet, claims, "InsufficientCapacityError", describe(error), "insufficient_capacity")
 
     async def _class_not_ready(self, fleet: _Fleet, claims: Sequence[NodeClaim], error: Exception) -> None:
-        delay = self._state.hold_pool(claims[0].nodepool)
+        delay = self._state.pace.hold(claims[0].nodepool)
         log.warning("node class not ready", nodepool=claims[0].nodepool, retry_seconds=delay, error=describe(error))
         await self._give_up(fleet, claims, "NodeClassNotReady", describe(error), "nodeclass_not_ready")
 
@@ -391,6 +408,10 @@ class Launcher:
     async def _not_launched(self, fleet: _Fleet, claims: Sequence[NodeClaim], error: Exception) -> None:
         reason = reason_of(error) if isinstance(error, CloudError) else "InstanceTypeResolutionFailed"
         self._instruments.cloud_errors.labels("Create", reason).inc()
+        if isinstance(error, CloudError) and error.failed:
+            # Whatever went wrong: these had no capacity on the way.
+            self._count(error.failed)
+            await self._report(claims[0].nodepool, error.failed)
         if reason == "IdempotentParameterMismatch":
             fleet.resumed = self._now()  # the cloud knows the token: what it made is found by it
         for claim in claims:
@@ -435,7 +456,9 @@ class Launcher:
         pairs = list(zip(waiting, found, strict=False))
         if pairs:
             node_class = self._state.node_class(waiting[0].node_class_ref.name)
-            types = (await self._catalog.resolve(node_class)).instance_types if node_class is not None else ()
+            resolved = await self._catalog.resolve(node_class) if node_class is not None else None
+            types = resolved.instance_types if resolved is not None else ()
+            fleet.measured = resolved.measured if resolved is not None else frozenset()
             fleet.answers = dict(
                 await self._cloud.adopt([c for c, _ in pairs], [i for _, i in pairs], node_class, types)
             )

@@ -1,29 +1,32 @@
 """A NodeClaim from its creation to an initialized node, level by level; its end is `termination`'s.
 
 One look reads the claim as it is and does the next thing: finalizer, launch (by `launching`), `registered`,
-`initialized`, `tagged`, and the liveness timeouts.
+`initialized`, `tagged` with the measured memory. What takes too long is given up by `liveness`.
 """
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from sawhorse_cloud.cloud import Cloud
 from sawhorse_cloud.errors import CloudError
 from sawhorse_kube.api import Kube
-from sawhorse_kube.errors import ConflictError, NotFoundError
+from sawhorse_kube.errors import ConflictError, KubeError, NotFoundError
 from sawhorse_kube.kinds import NODE, NODECLAIM
 from sawhorse_model.labels import TERMINATION_FINALIZER, ZONE
-from sawhorse_model.manifests import ManifestError, parse_duration
 from sawhorse_model.meta import find_condition
 from sawhorse_model.node import Node
-from sawhorse_model.nodeclaim import DEPENDENTS, INITIALIZED, LAUNCHED, REGISTERED, NodeClaim
+from sawhorse_model.nodeclaim import INITIALIZED, REGISTERED, NodeClaim
 from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.launching import Launcher
+from sawhorse_provisioner.liveness import Liveness
+from sawhorse_provisioner.measuring import MemoryMeter
+from sawhorse_provisioner.pool_health import PoolHealth
 from sawhorse_provisioner.registration import (
+    MULTIPLE_NODES,
+    RESOURCE_NOT_REGISTERED,
     initialization_patch,
     lacks_unregistered_taint,
     missing_for_initialization,
@@ -31,9 +34,9 @@ from sawhorse_provisioner.registration import (
 )
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.termination import ClaimTermination
+from sawhorse_provisioner.together import each
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_provisioner.writes import Judgement, Writer
-from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe
 from sawhorse_runtime.failpoints import Steps
 
@@ -42,11 +45,8 @@ log = structlog.get_logger(__name__)
 Hook = Callable[[NodeClaim, Node], Awaitable[bool]]
 """Runs before a node is opened to pods; whether it may be. Repeated until it says so."""
 
-LAUNCH_TIMEOUT = "sawhorse.dev/launch-timeout"
-REGISTRATION_TIMEOUT = "sawhorse.dev/registration-timeout"
-"""Annotations of a NodePool: its own timeouts, as Go durations."""
-
 _CONFLICT_RETRY = 0.2
+_HOOK_LOOK = 5.0  # seconds
 
 
 class Lifecycle:
@@ -54,7 +54,7 @@ class Lifecycle:
 
     Args:
         initialized: told when a claim's node is complete.
-        hook: step `hinted`.
+        hooks: by name; all must say so before a node is opened. That of step `hinted` is one of them.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Lifecycle:
         termination: ClaimTermination,
         announcer: Announcer,
         instruments: Instruments,
-        clock: Clock,
         words: NodeClassWords,
-        launch_timeout: timedelta,
-        registration_timeout: timedelta,
+        liveness: Liveness,
+        health: PoolHealth,
+        meter: MemoryMeter,
         initialized: Callable[[NodeClaim], None],
-        hook: Hook,
+        hooks: Mapping[str, Hook],
         steps: Steps,
     ) -> None:
         self._kube = kube
@@ -84,20 +84,19 @@ class Lifecycle:
         self._termination = termination
         self._announcer = announcer
         self._instruments = instruments
-        self._clock = clock
         self._words = words
-        self._launch_timeout = launch_timeout
-        self._registration_timeout = registration_timeout
+        self._liveness = liveness
+        self._health = health
+        self._meter = meter
         self._initialized = initialized
-        self._hook = hook
+        self._hooks = dict(hooks)
         self._steps = steps
-        self._watched: dict[str, tuple[str, str, float]] = {}  # claim → uid, what it waits for, monotonic time
 
     async def look(self, name: str) -> float | None:
         """The next thing for one claim; returns seconds until the next look, or None for "at the next change"."""
         claim = self._state.claim(name)
-        if claim is None or claim.meta.is_deleting or claim.is_registered:
-            self._watched.pop(name, None)
+        if claim is None or claim.meta.is_deleting or claim.is_initialized:
+            self._liveness.forget(name)
         if claim is None:
             return None
         try:
@@ -119,21 +118,28 @@ class Lifecycle:
             claim = await self._writer.add_finalizer(NODECLAIM, claim, TERMINATION_FINALIZER)
         if find_condition(claim.conditions, "Ready") is None:
             claim = await self._writer.judge(NODECLAIM, claim, [])
-        left = self._time_left(claim)
-        if left is not None and left <= timedelta(0):
-            await self._give_up(claim)
+        left = self._liveness.time_left(claim)
+        if left is not None and left <= 0:
+            await self._liveness.give_up(claim)
             return None
         if not claim.is_launched:
             self._launcher.ensure(claim)
-            return _seconds(left)
+            return _soon(left)
         if not claim.is_registered:
             claim = await self._register(claim)
         if claim.is_registered and not claim.is_initialized:
             claim = await self._initialize(claim)
+        if claim.is_registered:
+            for node in self._state.nodes_of(claim.provider_id):
+                await self._meter.measure(claim, node)
         if claim.is_registered and claim.node_name and self._words.tagged not in claim.meta.annotations:
             with self._steps.at(Step.TAGGED):
                 await self._tag(claim)
-        return _seconds(self._time_left(claim))
+        left = self._liveness.time_left(claim)
+        registered = find_condition(claim.conditions, REGISTERED)
+        if registered is not None and registered.reason == "RegistrationHookPending":
+            return min(_HOOK_LOOK, _soon(left) or _HOOK_LOOK)
+        return _soon(left)
 
     # Step `registered`
 
@@ -144,29 +150,46 @@ class Lifecycle:
         if len(nodes) > 1:
             names = ", ".join(sorted(n.meta.name for n in nodes))
             message = f"Several nodes say that they are this instance: {names}; delete the wrong ones"
-            return await self._judge(claim, REGISTERED, "MultipleNodesFound", message, status="False")
+            self._announcer.warn(NODECLAIM, claim.meta, MULTIPLE_NODES, message)
+            return await self._judge(claim, REGISTERED, MULTIPLE_NODES, message, status="False")
         with self._steps.at(Step.NODE_SEEN):
             node = nodes[0]
         if lacks_unregistered_taint(node):
             message = f"Node {node.meta.name} joined without the taint karpenter.sh/unregistered; check spec.userData"
             self._announcer.warn(NODECLAIM, claim.meta, "UnregisteredTaintMissing", message)
         with self._steps.at(Step.HINTED):
-            ready = await self._hook(claim, node)
+            pending = await self._pending_hooks(claim, node)
+        claim = self._state.claim(claim.meta.name) or claim  # a hook may have written it
         raw = await self._kube.get_raw(NODE, node.meta.name)
         live: Node = NODE.parse(raw)
         if live.provider_id != claim.provider_id:
             raise ConflictError(f"Node {node.meta.name!r} is another instance by now")
         with self._steps.at(Step.REGISTERED):
-            if patch := registration_patch(raw, claim, lift=ready):
+            if patch := registration_patch(raw, claim, lift=not pending):
                 self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
-            if not ready:
-                return await self._judge(claim, REGISTERED, "RegistrationHookPending", "Waiting before pods may come")
+            if pending:
+                message = f"Waiting before pods may come: {', '.join(pending)}"
+                return await self._judge(claim, REGISTERED, "RegistrationHookPending", message)
             claim = await self._writer.judge(
                 NODECLAIM, claim, [Judgement(REGISTERED, "True")], extra_status={"nodeName": node.meta.name}
             )
         self._instruments.nodes_created.labels(claim.nodepool, claim.meta.labels.get(ZONE, "")).inc()
         log.info("node registered", nodeclaim=claim.meta.name, node=node.meta.name, nodepool=claim.nodepool)
+        self._health.record(claim)
         return claim
+
+    async def _pending_hooks(self, claim: NodeClaim, node: Node) -> list[str]:
+        """Names of the hooks that do not let pods in yet; one that fails is one of them, and stops no other."""
+
+        async def is_ready(name: str) -> bool:
+            try:
+                return await self._hooks[name](claim, node)
+            except (CloudError, KubeError) as error:
+                log.warning("registration hook failed", nodeclaim=claim.meta.name, hook=name, error=describe(error))
+                return False
+
+        names = sorted(self._hooks)
+        return [name for name, ready in zip(names, await each(names, is_ready), strict=True) if not ready]
 
     # Step `initialized`
 
@@ -175,7 +198,9 @@ class Lifecycle:
         if len(nodes) != 1:
             return await self._judge(claim, INITIALIZED, "NodeNotFound", "The node is gone")
         node = nodes[0]
-        if missing := missing_for_initialization(node, claim):
+        if missing := missing_for_initialization(node, claim, self._words.plugins):
+            if missing[0] == RESOURCE_NOT_REGISTERED:
+                await self._liveness.tell_missing_resources(claim, node)
             return await self._judge(claim, INITIALIZED, *missing)
         with self._steps.at(Step.INITIALIZED):
             if patch := initialization_patch(node):
@@ -201,68 +226,9 @@ class Lifecycle:
         except CloudError as error:
             log.warning("instance not tagged", nodeclaim=claim.meta.name, error=describe(error))
             return
-        await self._writer.annotate(NODECLAIM, claim, {self._words.tagged: "true"})
-
-    # Liveness
-
-    def _time_left(self, claim: NodeClaim) -> timedelta | None:
-        """Until the claim has taken too long to launch or register; None once it has registered."""
-        for kind in (LAUNCHED, REGISTERED):
-            condition = find_condition(claim.conditions, kind)
-            if condition is not None and condition.status == "True":
-                continue
-            since = condition.last_transition if condition is not None else claim.meta.created
-            limit = self._limit(claim, kind)
-            left = limit - (self._clock.now() - (since or self._now_or(claim)))
-            # Those times are of other clocks. One that is minutes off must not end what has only just begun.
-            return max(left, limit / 2 - self._watched_for(claim, kind))
-        return None
-
-    def _watched_for(self, claim: NodeClaim, kind: str) -> timedelta:
-        """How long this term has seen the claim wait for it."""
-        now = self._clock.monotonic()
-        uid, waited, since = self._watched.get(claim.meta.name, ("", "", now))
-        if (uid, waited) != (claim.meta.uid, kind):
-            self._watched[claim.meta.name], since = (claim.meta.uid, kind, now), now
-        return timedelta(seconds=now - since)
-
-    def _limit(self, claim: NodeClaim, kind: str) -> timedelta:
-        """How long the claim may take: what its pool says, or the service's own."""
-        default, annotation = (
-            (self._launch_timeout, LAUNCH_TIMEOUT)
-            if kind == LAUNCHED
-            else (self._registration_timeout, REGISTRATION_TIMEOUT)
-        )
-        pool = self._state.pool(claim.nodepool)
-        own = pool.meta.annotations.get(annotation, "") if pool is not None else ""
-        if not own:
-            return default
-        try:
-            return parse_duration(own, annotation)
-        except ManifestError:
-            return default
-
-    def _now_or(self, claim: NodeClaim) -> datetime:
-        return claim.meta.created or self._clock.now()
-
-    async def _give_up(self, claim: NodeClaim) -> None:
-        launched = claim.is_launched
-        kind, reason = (REGISTERED, "registration_timeout") if launched else (LAUNCHED, "launch_timeout")
-        limit = self._limit(claim, kind)
-        condition = find_condition(claim.conditions, kind)
-        why = f": {condition.message}" if condition is not None and condition.message else ""
-        what = "registered" if launched else "launched"
-        self._announcer.warn(
-            NODECLAIM,
-            claim.meta,
-            "RegistrationTimeout" if launched else "LaunchTimeout",
-            f"Deleted, as it was not {what} within {int(limit.total_seconds())} s{why}",
-        )
-        await self._writer.delete_claim(claim, reason)
+        done = dict.fromkeys((self._words.tagged, *self._words.tagged_also), "true")
+        await self._writer.annotate(NODECLAIM, claim, done)
 
 
-def _seconds(left: timedelta | None) -> float | None:
-    return None if left is None else max(0.1, left.total_seconds())
-
-
-__all__ = ["DEPENDENTS", "Hook", "Lifecycle"]
+def _soon(left: float | None) -> float | None:
+    return None if left is None else max(0.1, left)

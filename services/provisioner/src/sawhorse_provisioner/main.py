@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sawhorse_cloud_aws import AwsSettings, connect_cloud
+from sawhorse_cloud_aws import AwsSettings, DryRunMode, connect_cloud, expiring_blocks
 from sawhorse_kube.client import connect_kube
 from sawhorse_kube.kinds import EC2_NODECLASS, MIRRORED
 from sawhorse_kube.leases import LeaderElector
@@ -45,6 +45,7 @@ from sawhorse_state.connection import connect_state
 from sawhorse_state.instances import InstanceIndex
 from sawhorse_state.journal import PLANS, Journal
 from sawhorse_state.marks import DrainHeartbeat
+from sawhorse_state.memory import MeasuredMemory
 from sawhorse_state.mirror import Mirror
 from sawhorse_state.placements import PlacementStore
 from sawhorse_state.wake import Wake, wake
@@ -67,6 +68,21 @@ AWS_WORDS = NodeClassWords(
     exotic=frozenset({aws.NVIDIA_GPU, aws.AMD_GPU, aws.GAUDI, aws.NEURON, aws.NEURON_CORE}),
     exotic_labels=aws.EXOTIC_LABELS,
     hints=aws.HINTS,
+    tagged_also=(aws.CLUSTER_NAME_TAGGED,),
+    plugins={
+        aws.NVIDIA_GPU: "the NVIDIA device plugin",
+        aws.AMD_GPU: "the AMD GPU device plugin",
+        aws.GAUDI: "the Habana AI device plugin",
+        aws.NEURON: "the Neuron device plugin",
+        aws.NEURON_CORE: "the Neuron device plugin",
+        aws.EFA: "the EFA device plugin",
+        aws.POD_ENI: "the VPC CNI with ENABLE_POD_ENI",
+    },
+    reservation=aws.RESERVATION_ID,
+    reservation_labels=(aws.RESERVATION_ID, aws.RESERVATION_TYPE, aws.RESERVATION_INTERRUPTIBLE),
+    placement_group=aws.PLACEMENT_GROUP_ID,
+    partition=aws.PLACEMENT_GROUP_PARTITION,
+    expiring=expiring_blocks,
 )
 
 
@@ -116,6 +132,7 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
                     cluster_ca=settings.cluster_ca_bundle,
                     service_cidr=settings.service_cidr,
                     kubernetes_version=version,
+                    dry_runs=DryRunMode.ADVISE if settings.disable_dry_run else DryRunMode.REQUIRE,
                 ),
                 template_step=lambda: steps.at(Step.TEMPLATE),
             )
@@ -152,6 +169,7 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
             planner=planner,
             index=InstanceIndex(store),
             heartbeats=DrainHeartbeat(store),
+            memory=MeasuredMemory(store),
             placements=PlacementStore(store),
             journal=Journal(store, PLANS),
             instruments=instruments,
@@ -211,9 +229,14 @@ def solve_options(settings: Settings) -> SolveOptions:
         exotic_labels=AWS_WORDS.exotic_labels,
         hints=AWS_WORDS.hints,
         attachments=AWS_WORDS.attachments,
+        reservation_labels=AWS_WORDS.reservation_labels,
         ignore_preferences=settings.preference_policy == "Ignore",
         min_values_strict=settings.min_values_policy == "Strict",
         max_instance_types=settings.max_instance_types,
         default_spread=settings.scheduler_config,
+        minimize_expected=settings.minimize == "expected",
+        slack=settings.node_slack,
+        fixed_cost=settings.node_fixed_cost,
+        max_pods_per_node=settings.max_pods_per_node or None,
         time_limit_seconds=settings.solve_timeout.total_seconds() / 2,
     )

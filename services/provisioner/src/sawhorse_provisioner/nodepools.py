@@ -16,6 +16,7 @@ from sawhorse_model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS
 from sawhorse_provisioner.claims import HASH_VERSION, pool_hash
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.pool_health import PoolHealth
 from sawhorse_provisioner.pool_types import INSTANCE_TYPES_AVAILABLE, NO_COMPATIBLE_INSTANCE_TYPES
 from sawhorse_provisioner.snapshots import pool_usage
 from sawhorse_provisioner.words import NodeClassWords
@@ -37,16 +38,26 @@ _LONGEST_VALUE = 63
 class NodePools:
     """Handles pools by name; `look` is a KeyedQueue handler."""
 
-    def __init__(self, *, writer: Writer, state: ClusterState, words: NodeClassWords, instruments: Instruments) -> None:
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        state: ClusterState,
+        words: NodeClassWords,
+        health: PoolHealth,
+        instruments: Instruments,
+    ) -> None:
         self._writer = writer
         self._state = state
         self._words = words
+        self._health = health
         self._instruments = instruments
 
     async def look(self, name: str) -> float | None:
         """Judge one pool; returns seconds until the next look."""
         pool = self._state.pool(name)
         if pool is None or pool.meta.is_deleting:
+            self._health.forget(name)
             return None
         try:
             await self._stamp(pool)
@@ -91,7 +102,7 @@ class NodePools:
         if node_class is not None and node_class.meta.generation != pool.node_class_observed_generation:
             extra["nodeClassObservedGeneration"] = node_class.meta.generation
         self._measure(pool, usage)
-        judgements = [valid, class_judgement(pool, node_class)]
+        judgements = [valid, class_judgement(pool, node_class), self._health.judgement(pool, node_class)]
         empty = self._state.pool_types.why_empty(pool.meta.name)
         if empty is not None:  # says something, and stops nobody: offerings come back by themselves
             status = "False" if empty else "True"

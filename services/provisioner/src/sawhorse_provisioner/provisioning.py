@@ -203,9 +203,14 @@ class Provisioner:
     # Step `commit`
 
     def _commit(self, frozen: Frozen, plan: Plan) -> tuple[list[PlannedNode], list[str]]:
-        """The planned nodes that still hold, and the pods of the others."""
+        """The planned nodes that still hold, and the pods of the others.
+
+        A pool whose launches fail makes few claims at a time; pods beyond them wait for the launch that is tried, whose
+        outcome brings the next plan.
+        """
         kept: list[PlannedNode] = []
         sent_back: list[str] = []
+        room = {name: self._room(name) for name in {node.nodepool for node in plan.new_nodes}}
         for node in plan.new_nodes:
             pool = self._state.pool(node.nodepool)
             before = frozen.pools.get(node.nodepool)
@@ -217,11 +222,22 @@ class Provisioner:
                 and not pool.meta.is_deleting
                 and not self._state.is_held(node.nodepool)
             )
-            if same_pool and all(self._still_wants(frozen, pod) for pod in node.pods):
+            left = room[node.nodepool]
+            if not (same_pool and all(self._still_wants(frozen, pod) for pod in node.pods)):
+                sent_back += node.pods
+            elif left is None:
+                kept.append(node)
+            elif left > 0:
+                room[node.nodepool] = left - 1
                 kept.append(node)
             else:
-                sent_back += node.pods
+                log.debug("pods wait, as launches of the pool fail", nodepool=node.nodepool, pods=len(node.pods))
         return kept, sent_back
+
+    def _room(self, pool: str) -> int | None:
+        """How many claims the pool may make now; None: as many as are planned."""
+        claims = self._state.claims_of_pool(pool)
+        return self._state.pace.room(pool, sum(not c.provider_id and not self._state.is_going(c) for c in claims))
 
     def _still_wants(self, frozen: Frozen, key: str) -> bool:
         before, now = frozen.pods.get(key), self._state.pod(key)

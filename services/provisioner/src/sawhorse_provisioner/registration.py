@@ -18,6 +18,9 @@ from sawhorse_model.taints import is_ephemeral
 
 Raw = Mapping[str, Any]
 
+RESOURCE_NOT_REGISTERED = "ResourceNotRegistered"
+MULTIPLE_NODES = "MultipleNodesFound"
+
 
 def registration_patch(node: Raw, claim: NodeClaim, *, lift: bool) -> dict[str, Any]:
     """The merge patch that registers a Node, locked to the version read; empty when nothing is missing.
@@ -82,8 +85,14 @@ def initialization_patch(node: Node) -> dict[str, Any]:
     return {} if node.is_initialized else {"metadata": {"labels": {INITIALIZED: "true"}}}
 
 
-def missing_for_initialization(node: Node, claim: NodeClaim) -> tuple[str, str] | None:
-    """Reason and message of what a registered node still lacks; None when it is complete."""
+def missing_for_initialization(
+    node: Node, claim: NodeClaim, plugins: Mapping[str, str] | None = None
+) -> tuple[str, str] | None:
+    """Reason and message of what a registered node still lacks; None when it is complete.
+
+    Args:
+        plugins: resource → what brings it to a node, for the message.
+    """
     if not node.is_ready:
         return "NodeNotReady", f"Node {node.meta.name} is not Ready"
     startup = {(t.key, t.effect) for t in claim.startup_taints}
@@ -91,6 +100,12 @@ def missing_for_initialization(node: Node, claim: NodeClaim) -> tuple[str, str] 
         return "StartupTaintsExist", f"Waiting for startup taints to be removed: {', '.join(left)}"
     if left := [str(t) for t in node.taints if is_ephemeral(t)]:
         return "KnownEphemeralTaintsExist", f"Waiting for taints of a starting node to go: {', '.join(left)}"
-    if left := sorted(k for k, v in claim.requests.items() if v > 0 and not node.allocatable.get(k)):
-        return "ResourceNotRegistered", f"Node {node.meta.name} does not offer yet: {', '.join(left)}"
+    if missing := missing_resources(node, claim):
+        named = (f"{name} (needs {plugin})" if (plugin := (plugins or {}).get(name)) else name for name in missing)
+        return RESOURCE_NOT_REGISTERED, f"Node {node.meta.name} does not offer yet: {', '.join(named)}"
     return None
+
+
+def missing_resources(node: Node, claim: NodeClaim) -> list[str]:
+    """Resources that the claim asks for and the node does not offer, by name."""
+    return sorted(k for k, v in claim.requests.items() if v > 0 and not node.allocatable.get(k))

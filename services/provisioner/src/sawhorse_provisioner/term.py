@@ -27,13 +27,18 @@ from sawhorse_provisioner.hints import Hints
 from sawhorse_provisioner.indexing import Index
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.interruptions import Replacements
+from sawhorse_provisioner.joining import PartitionHook
 from sawhorse_provisioner.launching import Launcher
 from sawhorse_provisioner.lifecycle import Lifecycle
+from sawhorse_provisioner.liveness import Limits, Liveness
+from sawhorse_provisioner.measuring import Memory, MemoryMeter
 from sawhorse_provisioner.node_termination import Heartbeats, NodeTermination
 from sawhorse_provisioner.nodeclasses import NodeClasses
 from sawhorse_provisioner.nodepools import NodePools
 from sawhorse_provisioner.planning import Planner
+from sawhorse_provisioner.pool_health import PoolHealth
 from sawhorse_provisioner.provisioning import Journal, Placements, Provisioner
+from sawhorse_provisioner.reservations import ReservedMachines
 from sawhorse_provisioner.settings import Settings
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.termination import ClaimTermination
@@ -64,6 +69,7 @@ class Surroundings:
     planner: Planner
     index: Index
     heartbeats: Heartbeats
+    memory: Memory
     placements: Placements
     journal: Journal
     instruments: Instruments
@@ -94,6 +100,7 @@ class Term:
         self.pool_queue = self._queue("nodepool.status")
         self.class_queue = self._queue("nodeclass")
         self.replacements = Replacements(writer=writer, state=state, steps=steps)
+        health = PoolHealth(state=state, changed=self.pool_queue.add)
         self.hints = Hints(kube=kube, state=state, mode=settings.nominate_pods)
         self.launcher = Launcher(
             writer=writer,
@@ -143,12 +150,28 @@ class Term:
             termination=termination,
             announcer=announcer,
             instruments=around.instruments,
-            clock=clock,
             words=around.words,
-            launch_timeout=settings.launch_timeout,
-            registration_timeout=settings.registration_timeout,
+            liveness=Liveness(
+                writer=writer,
+                state=state,
+                cloud=around.cloud,
+                announcer=announcer,
+                health=health,
+                words=around.words,
+                clock=clock,
+                limits=Limits(
+                    launch=settings.launch_timeout,
+                    registration=settings.registration_timeout,
+                    initialization=settings.initialization_timeout,
+                ),
+            ),
+            health=health,
+            meter=MemoryMeter(memory=around.memory, state=state, words=around.words, clock=clock),
             initialized=self._claim_initialized,
-            hook=self.hints.hinted,
+            hooks={
+                "Hints": self.hints.hinted,
+                PartitionHook.name: PartitionHook(cloud=around.cloud, writer=writer, words=around.words),
+            },
             steps=steps,
         )
         self.node_termination = NodeTermination(
@@ -164,7 +187,18 @@ class Term:
             volume_timeout=settings.volume_detach_timeout,
             steps=steps,
         )
-        self.node_pools = NodePools(writer=writer, state=state, words=around.words, instruments=around.instruments)
+        self.node_pools = NodePools(
+            writer=writer, state=state, words=around.words, health=health, instruments=around.instruments
+        )
+        self.reserved = ReservedMachines(
+            kube=kube,
+            writer=writer,
+            state=state,
+            cloud=around.cloud,
+            announcer=announcer,
+            words=around.words,
+            clock=clock,
+        )
         self.node_classes = NodeClasses(
             kube=kube,
             writer=writer,
@@ -181,6 +215,7 @@ class Term:
             state=state,
             cloud=around.cloud,
             index=around.index,
+            announcer=announcer,
             instruments=around.instruments,
             clock=clock,
             interval=settings.garbage_collection_interval,
@@ -228,6 +263,7 @@ class Term:
                     "replacements": self.replacements.run,
                     "hints": self.hints.run,
                     "collect": self.collector.run,
+                    "reserved": self.reserved.run,
                     "announce": self._announcer.run,
                     "resync": self._resync,
                     "hand-over": self._hand_over,

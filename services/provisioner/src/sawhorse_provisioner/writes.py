@@ -116,10 +116,10 @@ class Writer:
         obj: Any,
         annotations: Mapping[str, str | None],
         *,
-        labels: Mapping[str, str] | None = None,
+        labels: Mapping[str, str | None] | None = None,
         locked: bool = False,
     ) -> Any:
-        """Set annotations (None removes) and labels.
+        """Set annotations and labels; None removes one.
 
         Args:
             locked: only if the object is as read.
