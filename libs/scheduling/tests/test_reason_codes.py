@@ -264,6 +264,11 @@ CASES: dict[str, list[tuple[Callable[[], dict[str, Any]], str, str]]] = {
             "",
             f"its node affinity cannot be read: {ZONE}: operator Gt takes exactly one integer, got ['x']",
         ),
+        (
+            lambda: with_pool(requirements=(an_expression(FAMILY, "Lt", "a"),)),
+            "default",
+            f"the pool's own requirements cannot be read: {FAMILY}: operator Lt takes exactly one integer, got ['a']",
+        ),
     ],
     "ResourceClaimsNotSupported": [
         (lambda: pods(resource_claims=True), "", "it uses resource claims (DRA), which are not planned yet"),

@@ -237,3 +237,12 @@ def test_a_pod_with_more_volumes_than_any_type_takes_is_told_so() -> None:
 
     assert codes(plan) == {"InsufficientResources"}
     assert "attachable-volumes/ebs.csi.aws.com 30 is asked, 25 is there" in plan.unschedulable[0].message
+
+
+def test_ephemeral_volumes_that_are_not_there_yet_belong_to_one_pod_each_and_tie_nobody_together() -> None:
+    claims = [a_claim(f"web-{n}-scratch") for n in range(5)]
+    pods = a_group(count=5, cpu="3", ephemeral_claims=("scratch",), spread=(a_spread(),))
+
+    plan = plan_of(pods=[pods], pools=[a_pool([BIG])], volumes=volumes_of(*claims, a_storage_class()))
+
+    assert sorted(zones_of(plan).values()) == [1, 2, 2]

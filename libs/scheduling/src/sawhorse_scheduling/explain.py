@@ -39,9 +39,12 @@ def explain(problem: Problem, attempter: Attempter, attempt: Attempt, members: P
     if attempt.placed.get(members.index, 0) < members.count:
         reasons += _spread_reasons(problem, attempter, attempt, members)
         reasons += affinity_reasons(problem.topology, members)
-    if not problem.pools:
+    for name, fault in sorted(problem.faulty.items()):
+        reasons.append(Reason(name, "InvalidRequirement", f"the pool's own requirements cannot be read: {fault}"))
+    if not problem.pools and not problem.faulty:
         reasons.append(Reason("", "NoPool", _no_pool(problem)))
-    reasons += [_pool_reason(problem, members, pool, bool(reasons)) for pool in problem.pools]
+    elsewhere = any(not reason.nodepool for reason in reasons)
+    reasons += [_pool_reason(problem, members, pool, elsewhere) for pool in problem.pools]
     return tuple(reason for reason in reasons if reason.code)
 
 

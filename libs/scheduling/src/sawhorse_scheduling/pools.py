@@ -12,7 +12,7 @@ import numpy as np
 from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE, INITIALIZED, NODEPOOL, REGISTERED, ZONE
 from sawhorse_model.pod import HostPort
-from sawhorse_model.requirements import Operator, Requirement, Requirements
+from sawhorse_model.requirements import Operator, Requirement, Requirements, RequirementSpec
 from sawhorse_model.resources import CPU, MEMORY, NODES, PODS
 from sawhorse_model.taints import Taint
 from sawhorse_scheduling import daemons as daemon_rules
@@ -210,6 +210,13 @@ def pool_template(pool: Pool) -> Requirements:
 def asks_for_choice(template: Requirements) -> bool:
     """Whether minValues keeps every node of a pool open to more than one value of something."""
     return any((r.min_values or 0) > 1 for r in template.values())
+
+
+def contradictions(specs: Sequence[RequirementSpec]) -> list[str]:
+    """Labels of which several requirements leave nothing, though each alone leaves something."""
+    together = Requirements.from_specs(specs)
+    allowing = {r.key for s in specs if (r := Requirement.from_spec(s)).complement or r.values}
+    return [key for key, r in together.items() if key in allowing and not r.complement and not r.values]
 
 
 def _is_of(kind: InstanceType, offering: Offering, template: Requirements, labels: Sequence[str]) -> bool:

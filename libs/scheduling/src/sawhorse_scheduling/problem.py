@@ -51,6 +51,7 @@ class Problem:
     table: NodeTable
     topology: Topology
     pools: tuple[PoolTable, ...]  # by weight descending, then name
+    faulty: dict[str, str]  # pools whose own requirements cannot be read, and why
     stock: Stock  # of reservations, shared by the pools
     initial: tuple[IntArray, ...]  # per pool: what limits leave before planning
     _options: dict[tuple[int, Requirements], dict[int, list[dict[int, Option]]]] = field(default_factory=dict)
@@ -196,7 +197,13 @@ def build_problem(
         key=lambda p: (-p.nodepool.weight, p.nodepool.meta.name),
     )
     stock = free_instances(snapshot)
-    pools = tuple(build_pool_table(i, pool, snapshot, axis, stock) for i, pool in enumerate(usable))
+    pools: list[PoolTable] = []
+    faulty: dict[str, str] = {}
+    for pool in usable:
+        try:
+            pools.append(build_pool_table(len(pools), pool, snapshot, axis, stock))
+        except ValueError as error:  # one pool with a fault never stops the others
+            faulty[pool.nodepool.meta.name] = str(error)
     return Problem(
         snapshot=snapshot,
         axis=axis,
@@ -205,7 +212,8 @@ def build_problem(
         rules=rules,
         table=table,
         topology=build_topology(snapshot, classes, table),
-        pools=pools,
+        pools=tuple(pools),
+        faulty=faulty,
         stock=stock,
         initial=tuple(pool.remaining.copy() for pool in pools),
     )

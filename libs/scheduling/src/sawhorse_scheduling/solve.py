@@ -20,7 +20,7 @@ from sawhorse_scheduling.explain import explain, headline
 from sawhorse_scheduling.matching import is_hostname
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.plan import FilledNode, Plan, PlannedNode, Stats, Unschedulable
-from sawhorse_scheduling.pools import asks_for_choice
+from sawhorse_scheduling.pools import asks_for_choice, contradictions
 from sawhorse_scheduling.pricing import Lister, Listing, least_price
 from sawhorse_scheduling.problem import Problem
 from sawhorse_scheduling.reservations import is_reserved
@@ -216,6 +216,13 @@ def _warnings(problem: Problem) -> tuple[str, ...]:
             for pool in problem.pools
             if asks_for_choice(pool.template) and any(map(is_reserved, (o for t in pool.types for o in t.offerings)))
         ]
+    found += [
+        f"NodePool {name}: its requirements cannot be read, so it is not used: {fault}"
+        for name, fault in sorted(problem.faulty.items())
+    ]
+    for pool in problem.pools:
+        for key in contradictions(pool.pool.nodepool.template.requirements):
+            found.append(f"NodePool {pool.name}: its requirements on {key} exclude each other")
     found += [
         f"NodePool {pool.name}: no instance type meets its requirements with an available offering"
         for pool in problem.pools

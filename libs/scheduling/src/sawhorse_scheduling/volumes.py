@@ -57,8 +57,9 @@ def wants_of(group: PodGroup, volumes: Volumes) -> Wants:
     if not uses_volumes(group.pod):
         return Wants()
     names = group.names if group.pod.spec.ephemeral_claims else group.names[:1]
+    named = frozenset(f"{group.pod.meta.namespace}/{claim}" for claim in group.pod.spec.claims)
     try:
-        found = {_wants(claim_keys(group.pod, name), volumes) for name in names}
+        found = {_wants(claim_keys(group.pod, name), volumes, named) for name in names}
     except ValueError as error:
         return Wants(refusal=Reason("", "VolumeClaimUnusable", f"where its volumes can be cannot be read: {error}"))
     refused = [w for w in found if w.refusal is not None]
@@ -69,7 +70,8 @@ def wants_of(group: PodGroup, volumes: Volumes) -> Wants:
     return found.pop()
 
 
-def _wants(keys: Sequence[str], volumes: Volumes) -> Wants:
+def _wants(keys: Sequence[str], volumes: Volumes, named: frozenset[str]) -> Wants:
+    """`named` are the claims that other pods may use too; those of ephemeral volumes belong to one pod."""
     choices: list[tuple[Requirements, ...]] = []
     drivers: dict[str, int] = {}
     shared = []
@@ -85,7 +87,7 @@ def _wants(keys: Sequence[str], volumes: Volumes) -> Wants:
             choices.append(_bound_places(volumes.volumes[claim.volume_name]))
         else:
             choices.append(_places(volumes.classes[claim.storage_class or ""].topologies))
-            if driver not in _ANYWHERE:
+            if driver not in _ANYWHERE and key in named:
                 shared.append(key)
     return Wants(_combined(choices), tuple(sorted(drivers.items())), tuple(shared))
 
