@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from sawhorse_catalog.aws import resolve
+from sawhorse_catalog.prices import PriceBook
 from sawhorse_kube.kinds import NODECLAIM, NODEPOOL, POD, nodeclass_kind
 from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
@@ -18,7 +20,7 @@ from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import a_group, a_pool, an_expression
-from sawhorse_testing.catalog import an_instance_type, common_fixture
+from sawhorse_testing.catalog import an_ec2_type, an_instance_type, common_fixture
 
 CLASS = nodeclass_kind("fake.example", "v1", "FakeNodeClass", "fakenodeclasses")
 WORDS = NodeClassWords(CLASS, "f", "fake.example/nodeclass", "h", "v", "t", aws.WELL_KNOWN)
@@ -186,3 +188,19 @@ def test_s02_why_a_pool_has_nothing_to_launch_names_the_requirement_or_the_offer
         "m6i.large meet the requirements, but have no available offering: sold in us-west-2a, us-west-2b, us-west-2c"
     )
     assert nothing_to_launch(a_pool([])).endswith("; its NodeClass has none")
+
+
+def test_p11_a_pool_that_names_only_a_type_that_ec2_lists_no_more_says_so() -> None:
+    (retired,) = resolve(
+        [an_ec2_type("g5.xlarge", retired=True)],
+        None,
+        PriceBook(on_demand={"g5.xlarge": 1.0}),
+        region="us-east-1",
+        zones={},
+    ).instance_types
+    named = an_expression(INSTANCE_TYPE, "In", "g5.xlarge")
+
+    assert nothing_to_launch(a_pool([retired, *common_fixture()[:1]], requirements=[named])).startswith(
+        "g5.xlarge meet the requirements, but have no available offering"
+    )
+    assert nothing_to_launch(a_pool([retired, *common_fixture()[:1]])) == ""
