@@ -8,9 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
-from sawhorse_model.pod import HostPort
+from sawhorse_model.cluster import Namespace, Service
+from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, WELL_KNOWN, ZONE
+from sawhorse_model.meta import ObjectMeta
+from sawhorse_model.pod import HostPort, PodAffinityTerm, TopologySpread
+from sawhorse_model.requirements import Requirement, Requirements
+from sawhorse_model.selectors import LabelSelector
 from sawhorse_model.taints import Taint, Toleration
+from sawhorse_scheduling import opener
+from sawhorse_scheduling.opening import Packer
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
@@ -42,6 +48,7 @@ APPS = ("web", "db", "job")
 TAINT = Taint("team", "NoSchedule", "ml")
 SOFT = Taint("slow", "PreferNoSchedule")
 OPTIONS = SolveOptions(well_known=WELL_KNOWN, exotic=frozenset({GPU}))
+CI = bool(os.environ.get("CI"))
 FUZZ = int(os.environ.get("SAWHORSE_FUZZ", "0"))  # clusters to try, other ones in each run; see `make fuzz`
 
 TYPES = (
@@ -65,6 +72,9 @@ VOLUMES = volumes_of(
     a_claim("lost", volume="gone"),
     limits={"n0": {"ebs.csi.aws.com": 1}, "n1": {"ebs.csi.aws.com": 2}},
 )
+
+SERVICE = Service(ObjectMeta("web"), {"app": "web"})
+DEFAULT_SPREAD = (TopologySpread(2, ZONE),)
 
 expressions = st.sampled_from(
     (
@@ -91,10 +101,29 @@ spreads = st.builds(
     when_unsatisfiable=st.sampled_from(("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")),
     node_affinity_policy=st.sampled_from(("Honor", "Ignore")),
     node_taints_policy=st.sampled_from(("Honor", "Ignore")),
-    min_domains=st.sampled_from((None, 2)),
+    min_domains=st.sampled_from((None, 2, 3)),
+    match_label_keys=st.sampled_from(((), (), ("rev",))),
 )
 term_weights = st.sampled_from((0, 0, 10))
 sometimes = st.integers(0, 3).map(lambda n: n == 0)
+seldom = st.integers(0, 9).map(lambda n: n == 0)
+options = st.builds(
+    replace,
+    st.just(OPTIONS),
+    min_values_strict=st.sampled_from((True, True, False)),
+    ignore_preferences=seldom,
+    slack=st.sampled_from((0.0, 0.0, 0.1)),
+    max_pods_per_node=st.sampled_from((None, None, None, 2)),
+    default_spread=seldom.map(lambda there: DEFAULT_SPREAD if there else ()),
+)
+
+
+@st.composite
+def pod_terms(draw: st.DrawFn, keys: tuple[str, ...]) -> PodAffinityTerm:
+    term = keep_near(draw(st.sampled_from(keys)), app=draw(st.sampled_from(APPS)), weight=draw(term_weights))
+    if draw(seldom):
+        return replace(term, namespace_selector=LabelSelector(()))
+    return replace(term, namespaces=("default", "other")) if draw(seldom) else term
 
 
 @st.composite
@@ -106,17 +135,17 @@ def spec_fields(draw: st.DrawFn) -> dict[str, Any]:
     if draw(sometimes):
         fields["required_terms"] = tuple(draw(st.lists(terms, min_size=1, max_size=2)))
     if draw(sometimes):
-        fields["preferred_terms"] = (a_wish(10, draw(expressions)),)
+        wishes = draw(st.lists(expressions, min_size=1, max_size=2))
+        fields["preferred_terms"] = tuple(a_wish(10 * n, wish) for n, wish in enumerate(wishes, start=1))
     if draw(sometimes):
-        fields["tolerations"] = (Toleration("team", "Exists"),)
+        fields["tolerations"] = (Toleration(draw(st.sampled_from(("team", "team", "slow"))), "Exists"),)
     if draw(sometimes):
         fields["spread"] = tuple(draw(st.lists(spreads, min_size=1, max_size=2)))
     if draw(sometimes):
-        key = draw(st.sampled_from((HOSTNAME, ZONE)))
-        fields["anti_affinity"] = (keep_apart(key, app=draw(st.sampled_from(APPS)), weight=draw(term_weights)),)
+        fields["anti_affinity"] = (draw(pod_terms((HOSTNAME, ZONE))),)
     if draw(sometimes):
-        key = draw(st.sampled_from((ZONE, HOSTNAME, CAPACITY_TYPE)))
-        fields["affinity"] = (keep_near(key, app=draw(st.sampled_from(APPS)), weight=draw(term_weights)),)
+        several = st.lists(pod_terms((ZONE, HOSTNAME, CAPACITY_TYPE)), min_size=1, max_size=2)
+        fields["affinity"] = tuple(draw(several))
     if draw(sometimes):
         fields["host_ports"] = (HostPort(8080),)
     if draw(sometimes):
@@ -128,8 +157,9 @@ def spec_fields(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def groups(draw: st.DrawFn, name: str) -> PodGroup:
-    labels = {"app": draw(st.sampled_from(APPS))}
-    return a_group(name, draw(st.integers(1, 9)), labels=labels, **draw(spec_fields()))
+    labels = {"app": draw(st.sampled_from(APPS)), "rev": draw(st.sampled_from(("1", "2")))}
+    namespace = "other" if draw(seldom) else "default"
+    return a_group(name, draw(st.integers(1, 9)), labels=labels, namespace=namespace, **draw(spec_fields()))
 
 
 @st.composite
@@ -140,7 +170,8 @@ def pools(draw: st.DrawFn, name: str) -> Pool:
     )
     requirements = [an_expression("team", "In", "a", "b")] if draw(sometimes) else []
     if draw(sometimes):
-        requirements.append(replace(an_expression(INSTANCE_TYPE, "Exists"), min_values=2))
+        key = draw(st.sampled_from((INSTANCE_TYPE, INSTANCE_TYPE, ARCH, ZONE, CAPACITY_TYPE)))
+        requirements.append(replace(an_expression(key, "Exists"), min_values=2))
     return a_pool(
         kinds,
         name,
@@ -178,6 +209,26 @@ def nodes(draw: st.DrawFn, name: str) -> ExistingNode:
 
 
 @st.composite
+def claims_in_flight(draw: st.DrawFn, name: str) -> ExistingNode:
+    """A claim that has no node yet and may still become one of several types, in one of several zones."""
+    kinds = draw(st.lists(st.sampled_from(TYPES[:4]), min_size=1, max_size=3, unique_by=lambda t: t.name))
+    asked = [Requirement.of(INSTANCE_TYPE, "In", [t.name for t in kinds])]
+    if draw(st.booleans()):
+        asked.append(Requirement.of(ZONE, "In", draw(st.sampled_from((ZONES[:1], ZONES[:2])))))
+    least = {name: min(kind.allocatable[name] for kind in kinds) for name in kinds[0].allocatable}
+    return ExistingNode(
+        name=name,
+        claim=name,
+        labels={NODEPOOL: "p0"},
+        allocatable=least,
+        initialized=False,
+        nodepool="p0",
+        requirements=Requirements(asked),
+        instance_types=tuple(kinds),
+    )
+
+
+@st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     daemons = []
     if draw(sometimes):
@@ -185,13 +236,18 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     if draw(sometimes):
         arm = a_term(an_expression(ARCH, "In", "arm64"))
         daemons.append(a_daemonset("arm-agent", cpu="1", required_terms=(arm,), host_ports=(HostPort(8080),)))
+    there = [draw(nodes(f"n{i}")) for i in range(draw(st.integers(0, 3)))]
+    if draw(sometimes):
+        there.append(draw(claims_in_flight("c0")))
     return Snapshot(
         pods=tuple(draw(groups(f"g{i}")) for i in range(draw(st.integers(1, 5)))),
-        nodes=tuple(draw(nodes(f"n{i}")) for i in range(draw(st.integers(0, 3)))),
+        nodes=tuple(there),
         pools=tuple(draw(pools(f"p{i}")) for i in range(draw(st.integers(1, 3)))),
         daemons=tuple(daemons),
-        options=OPTIONS,
+        options=draw(options),
         volumes=VOLUMES,
+        namespaces=(Namespace(ObjectMeta("default")), Namespace(ObjectMeta("other"))),
+        services=(SERVICE,),
     )
 
 
@@ -207,7 +263,7 @@ def summary(plan: Plan) -> tuple[Any, ...]:
 
 @pytest.mark.timeout(7200 if FUZZ else 180)
 @settings(
-    max_examples=FUZZ or (500 if os.environ.get("CI") else 150),
+    max_examples=FUZZ or (500 if CI else 150),
     deadline=None,
     derandomize=not FUZZ,
     suppress_health_check=list(HealthCheck),
@@ -215,6 +271,20 @@ def summary(plan: Plan) -> tuple[Any, ...]:
 @given(snapshots())
 def test_a_plan_passes_the_independent_checker(snapshot: Snapshot) -> None:
     plan = solve(snapshot)
+
+    assert check_plan(snapshot, plan) == []
+
+
+@pytest.mark.parametrize("way", ["engine", "greedy"])
+@settings(max_examples=60 if CI else 25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(snapshot=snapshots())
+def test_each_way_of_opening_nodes_keeps_every_rule_without_the_other(way: str, snapshot: Snapshot) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "engine":
+            patch.setattr(Packer, "pack", lambda packer: [])
+        else:
+            patch.setattr(opener, "pack_tier", lambda *args, **fields: ([], None))
+        plan = solve(snapshot)
 
     assert check_plan(snapshot, plan) == []
 

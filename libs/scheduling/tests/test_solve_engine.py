@@ -91,7 +91,8 @@ def test_a_pool_with_min_values_is_packed_near_a_proven_bound() -> None:
     plan = plan_of(pods=[a_group(count=30, cpu="1")], pools=[a_pool([SMALL, MEDIUM, BIG], requirements=[want])])
 
     assert all(len(node.instance_types) >= 2 for node in plan.new_nodes)
-    assert plan.gap is not None and plan.gap < 0.1
+    assert plan.gap is not None
+    assert plan.gap < 0.1
 
 
 def test_slack_is_left_free_on_every_new_node_that_has_room_for_it() -> None:
