@@ -69,11 +69,3 @@ def test_every_case_of_the_planner_and_of_catalogue_and_launch_has_a_row_with_a_
 
     assert [line[2:5] for line in rows] == [*PLANNER, *LAUNCH]
     assert [line[2:5] for line in rows if not NAMED.search(line)] == []
-
-
-def test_a_test_of_a_case_by_its_name_is_on_the_page_of_cases() -> None:
-    by_name = re.compile(rf"test_({'|'.join(c.lower() for c in (*PLANNER, *LAUNCH))})_")
-
-    of_cases = {name for name in TESTS if by_name.match(name)}
-
-    assert sorted(of_cases - set(NAMED.findall(PAGES["cases.md"]))) == []
