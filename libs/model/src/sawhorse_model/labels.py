@@ -57,6 +57,14 @@ def domain(key: str) -> str:
     return key.partition("/")[0] if "/" in key else ""
 
 
+def likely_meant(key: str, known: frozenset[str]) -> str:
+    """The known label that somebody who wrote `key` probably meant: it ends alike, or contains it. Empty: none."""
+    name = key.rpartition("/")[2]
+    alike = [(label.rpartition("/")[2] != name, len(label), label) for label in known if label.endswith(f"/{name}")]
+    alike += [(True, len(label), label) for label in known if key in label]
+    return min(alike)[2] if key and alike else ""
+
+
 def in_domain(key: str, name: str) -> bool:
     """Whether the key's domain is `name` or below it."""
     own = domain(key)

@@ -28,8 +28,12 @@ AUTOMATIC = tuple(
 
 
 def tolerates(daemon: DaemonSet, taints: Sequence[Taint]) -> bool:
-    """Whether the daemon's pods may run beside these taints (PreferNoSchedule never keeps them off)."""
-    return untolerated(taints, (*daemon.template.spec.tolerations, *AUTOMATIC)) is None
+    """Whether the daemon's pods may run beside these taints (PreferNoSchedule never keeps them off).
+
+    Pods with resource claims are not planned, so daemons that have some run nowhere.
+    """
+    spec = daemon.template.spec
+    return not spec.resource_claims and untolerated(taints, (*spec.tolerations, *AUTOMATIC)) is None
 
 
 def runs_on_types(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sawhorse_model.labels import CAPACITY_TYPE, ZONE
+from sawhorse_model.labels import CAPACITY_TYPE, ZONE, likely_meant
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.resources import format_resource
 from sawhorse_model.taints import untolerated
@@ -76,7 +76,9 @@ def _requirement_reason(problem: Problem, members: PodClass, pool: PoolTable, wa
     misfit = pool.template.incompatibility(wants, pool.well_known)
     fit = pool.fit(wants)
     if misfit is not None or fit is None:
-        return Reason(pool.name, "RequirementsConflict", f"{misfit or 'requirements conflict'}")
+        meant = likely_meant(misfit.key, pool.well_known) if misfit is not None and misfit.have is None else ""
+        hint = f"; did you mean {meant}?" if meant else ""
+        return Reason(pool.name, "RequirementsConflict", f"{misfit or 'requirements conflict'}{hint}")
     serving = _types_serving(pool, fit)
     if not serving.any():
         return Reason(pool.name, "RequirementsConflict", no_type(problem, members, pool, wants, fit))

@@ -449,7 +449,8 @@ class _Check:
 
     def runs_on_type(self, daemon: DaemonSet, pool: Pool, kind: InstanceType) -> bool:
         template = pool.nodepool.template
-        if kept_off(template.taints, (*daemon.template.spec.tolerations, *daemon_tolerations())) is not None:
+        tolerations = (*daemon.template.spec.tolerations, *daemon_tolerations())
+        if daemon.template.spec.resource_claims or kept_off(template.taints, tolerations) is not None:
             return False
         own = {**pool_labels(pool), REGISTERED: "true", INITIALIZED: "true"}
         for expressions in choices(daemon.template.spec):
@@ -491,6 +492,6 @@ class _Check:
 
 def _runs_on_node(daemon: DaemonSet, host: Host) -> bool:
     tolerations = (*daemon.template.spec.tolerations, *daemon_tolerations())
-    if kept_off(host.taints, tolerations) is not None:
+    if daemon.template.spec.resource_claims or kept_off(host.taints, tolerations) is not None:
         return False
     return all(serves(daemon.template.spec, labels) for labels in host.outcomes)
