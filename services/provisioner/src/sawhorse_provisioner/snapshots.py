@@ -21,6 +21,7 @@ from sawhorse_model.taints import NO_SCHEDULE, Taint, is_ephemeral
 from sawhorse_provisioner.alike import Alike
 from sawhorse_provisioner.catalog_client import ResolvedTypes
 from sawhorse_provisioner.cluster_state import ClusterState
+from sawhorse_provisioner.daemon_pods import as_they_run
 from sawhorse_provisioner.expectations import by_target
 from sawhorse_provisioner.pods import group_pods, is_evictable, is_reschedulable, opts_out
 from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot, SolveOptions, Volumes
@@ -80,7 +81,7 @@ def freeze(
         pods=group_pods(planned.values()),
         nodes=nodes,
         pools=tuple(pools.values()),
-        daemons=state.daemon_sets(),
+        daemons=as_they_run(state.daemon_sets(), state.pods()),
         namespaces=state.namespaces(),
         options=options,
         volumes=used_volumes(state, (*planned.values(), *(pod for node in nodes for pod in node.pods))),
