@@ -51,6 +51,13 @@ class Compact:
     member_counts: tuple[IntArray, ...]
 
     @cached_property
+    def asked(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each class the resources that one pod asks for, with how much."""
+        return tuple(
+            tuple((resource, amount) for resource, amount in enumerate(row) if amount) for row in self.requests.tolist()
+        )
+
+    @cached_property
     def limits_of(self) -> tuple[tuple[tuple[IntArray, int], ...], ...]:
         """For each class the groups it is in."""
         found: list[list[tuple[IntArray, int]]] = [[] for _ in self.counts]
@@ -75,6 +82,26 @@ class Compact:
     def tries(self, most: int, least: int = 1) -> int:
         """How many tries of an improvement are worth their time, `most` where there are few classes."""
         return max(least, most * _MANY_CLASSES // max(_MANY_CLASSES, len(self.counts)))
+
+    def only(self, classes: IntArray) -> "Compact":
+        """The problem of some classes, in this order, with all columns: for nodes that hold no others."""
+        position = np.full(len(self.counts), -1, dtype=np.int64)
+        position[classes] = np.arange(len(classes))
+        groups = ((position[members], limit) for members, limit in self.groups)
+        return replace(
+            self,
+            requests=self.requests[classes],
+            counts=self.counts[classes],
+            fit=self.fit[classes],
+            node_cap=self.node_cap[classes],
+            opens=None if self.opens is None else self.opens[classes],
+            groups=tuple((here, limit) for at, limit in groups if len(here := at[at >= 0])),
+            marks=self.marks[classes],
+            conflicts=None if self.conflicts is None else self.conflicts[np.ix_(classes, classes)],
+            kind=self.kind[classes],
+            members=tuple(self.members[c] for c in classes.tolist()),
+            member_counts=tuple(self.member_counts[c] for c in classes.tolist()),
+        )
 
     @cached_property
     def marked(self) -> tuple[IntArray, ...]:
@@ -224,34 +251,59 @@ def expand(
         counts: (N, C) pods of each merged class.
         classes: how many classes the problem has.
     """
-    order = np.lexsort((*counts.T[::-1], column)) if len(column) else np.zeros(0, dtype=np.int64)
-    column, counts = column[order], counts[order]
-    nodes, whom, amount = [], [], []
-    for index, (members, available) in enumerate(zip(small.members, small.member_counts, strict=True)):
-        here = np.flatnonzero(counts[:, index])
-        if not len(here):
-            continue
-        ends = np.cumsum(counts[here, index], dtype=np.int64)
-        limits = np.cumsum(available)
-        cuts = np.unique(np.concatenate([ends, limits[limits < ends[-1]]]))
-        nodes.append(here[np.searchsorted(ends, cuts)])
-        whom.append(members[np.searchsorted(limits, cuts)])
-        amount.append(np.diff(cuts, prepend=0))
     placed = np.zeros(classes, dtype=np.int64)
-    if not nodes:
+    index, node = np.nonzero(counts.T)
+    if not len(index):
         return [], placed
-    node, member, pods = np.concatenate(nodes), np.concatenate(whom), np.concatenate(amount)
-    np.add.at(placed, member, pods)
+    amount = counts[node, index].astype(np.int64)
+    rank = _ranked(column, node, index, amount)
+    by_class = np.lexsort((rank[node], index))
+    index, node, amount = index[by_class], rank[node[by_class]], amount[by_class]
+    starts = np.searchsorted(index, np.arange(len(small.members) + 1)).tolist()
+    nodes, whom, pods = [], [], []
+    for number, (members, available) in enumerate(zip(small.members, small.member_counts, strict=True)):
+        span = slice(starts[number], starts[number + 1])
+        here = node[span]
+        if len(members) == 1:
+            nodes.append(here)
+            whom.append(np.full(len(here), members[0]))
+            pods.append(amount[span])
+        elif len(here):
+            ends = np.cumsum(amount[span])
+            limits = np.cumsum(available)
+            cuts = np.unique(np.concatenate([ends, limits[limits < ends[-1]]]))
+            nodes.append(here[np.searchsorted(ends, cuts)])
+            whom.append(members[np.searchsorted(limits, cuts)])
+            pods.append(np.diff(cuts, prepend=0))
+    node, member, held = np.concatenate(nodes), np.concatenate(whom), np.concatenate(pods)
+    np.add.at(placed, member, held)
     sorting = np.lexsort((member, node))
-    node, member, pods = node[sorting], member[sorting], pods[sorting]
-    starts = np.searchsorted(node, np.arange(len(column) + 1))
-    member_list, pods_list, edges = member.tolist(), pods.tolist(), starts.tolist()
+    node = node[sorting]
+    entries = list(zip(member[sorting].tolist(), held[sorting].tolist(), strict=True))
+    edges = np.searchsorted(node, np.arange(len(column) + 1)).tolist()
+    in_order = np.empty(len(column), dtype=np.int64)
+    in_order[rank] = small.columns[column]
     runs: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
-    for at, of in enumerate(small.columns[column].tolist()):
-        span = slice(edges[at], edges[at + 1])
-        key = (of, tuple(zip(member_list[span], pods_list[span], strict=True)))
+    for at, of in enumerate(in_order.tolist()):
+        key = (of, tuple(entries[edges[at] : edges[at + 1]]))
         runs[key] = runs.get(key, 0) + 1
-    return [PackedNode(of, held, repeated) for (of, held), repeated in runs.items()], placed
+    return [PackedNode(of, on, repeated) for (of, on), repeated in runs.items()], placed
+
+
+def _ranked(column: IntArray, node: IntArray, index: IntArray, amount: IntArray) -> IntArray:
+    """(N,) the place of each node in the order of column, then of its pods of each class in turn.
+
+    Args:
+        node, index, amount: so many pods of this class on that node, sorted by class; only what is there.
+    """
+    held: list[list[int]] = [[of] for of in column.tolist()]
+    # Whoever has a class that comes earlier, or more of it, comes later: so two numbers stand for a row of many.
+    for at, earlier, pods in zip(node.tolist(), (-index).tolist(), amount.tolist(), strict=True):
+        held[at] += (earlier, pods)
+    order = sorted(range(len(held)), key=held.__getitem__)
+    rank = np.empty(len(held), dtype=np.int64)
+    rank[order] = np.arange(len(held))
+    return rank
 
 
 def _mix(values: _Hash) -> _Hash:

@@ -7,8 +7,9 @@ import numpy as np
 
 from sawhorse_scheduling.arrays import FloatArray, IntArray
 from sawhorse_scheduling.packing.compact import Compact
-from sawhorse_scheduling.packing.nodes import NodeSet, able_columns, budget_left, fill_in, joined, total_cost
-from sawhorse_scheduling.packing.slices import fill_rest, place_rest
+from sawhorse_scheduling.packing.nodes import NodeSet, able_columns, budget_left, fill_in, joined, take_back, total_cost
+from sawhorse_scheduling.packing.rest import fill_rest
+from sawhorse_scheduling.packing.slices import place_rest
 
 _SIZES = (4, 12, 2, 32, 8, 1, 20)  # how many nodes are taken apart at once, in turn
 _BLOCK = 256  # nodes looked at together: bounds the memory of nodes × columns
@@ -66,16 +67,16 @@ def take_apart(
     work["repairs"] += 1
     stay = np.ones(len(nodes), dtype=np.bool_)
     stay[which] = False
-    others = nodes.take(stay)
     rest = leftover + nodes.counts[which].sum(axis=0)
-    fill_in(small, others, rest, order)
-    budget = budget_left(small, others.column)
+    placed = fill_in(small, nodes, rest, order, closed=which)
+    budget = budget_left(small, nodes.column[stay])
     made = right_size(small, fill_rest(small, rest, order, values, budget, work))
     fewer = int(rest.sum()) - int(leftover.sum())
     saved = float(small.cost[nodes.column[which]].sum()) - total_cost(small, made)
     if fewer > 0 or (fewer == 0 and saved <= 1e-9 * max(1.0, total_cost(small, nodes))):
+        take_back(small, nodes, placed)
         return None
-    return joined([others, made]), rest
+    return joined([nodes.take(stay), made]), rest
 
 
 def waste(small: Compact, nodes: NodeSet, values: FloatArray) -> FloatArray:

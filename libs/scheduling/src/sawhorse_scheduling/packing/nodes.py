@@ -15,7 +15,8 @@ Counts = NDArray[np.int32]
 class NodeSet:
     """N nodes: column, pods of each class, room left, owners and matches of each rule.
 
-    Changed in place by the functions here only.
+    Changed in place by the functions here only. Nodes are filled class by class and looked at resource by resource, so
+    the tables are kept column after column in memory.
     """
 
     column: IntArray  # (N,)
@@ -28,33 +29,33 @@ class NodeSet:
         """New nodes without pods."""
         return cls(
             columns,
-            np.zeros((len(columns), len(small.counts)), dtype=np.int32, order="F"),  # filled class by class
-            small.capacity[columns].copy(),
-            np.zeros((len(columns), small.marks.shape[1]), dtype=np.int64),
+            np.zeros((len(columns), len(small.counts)), dtype=np.int32, order="F"),
+            np.asfortranarray(small.capacity[columns]),
+            np.zeros((len(columns), small.marks.shape[1]), dtype=np.int64, order="F"),
         )
 
     @classmethod
     def filled(cls, small: Compact, columns: IntArray, counts: Counts) -> "NodeSet":
         """Nodes with these pods on them."""
-        tally: IntArray = counts.astype(np.int64) @ small.marks
-        return cls(columns, counts, small.capacity[columns] - loads(small, counts), tally)
+        whole = counts.astype(np.int64)
+        # Products stay far below 2**53 for each term, but sums of bytes may not: integers throughout.
+        room = small.capacity[columns] - whole @ small.requests
+        return cls(columns, counts, np.asfortranarray(room), np.asfortranarray(whole @ small.marks))
 
     def take(self, which: IntArray | BoolArray) -> "NodeSet":
         """A copy of some of the nodes."""
+        if which.dtype == np.bool_:
+            which = np.flatnonzero(which)
         return NodeSet(
-            self.column[which].copy(), self.counts[which].copy(), self.room[which].copy(), self.tally[which].copy()
+            self.column[which],
+            np.take(self.counts.T, which, axis=1).T,
+            np.take(self.room.T, which, axis=1).T,
+            np.take(self.tally.T, which, axis=1).T,
         )
 
     def __len__(self) -> int:
         """How many nodes."""
         return len(self.column)
-
-
-def loads(small: Compact, counts: Counts) -> IntArray:
-    """(N, R) what the pods on each node ask for, exactly."""
-    # Products stay far below 2**53 for each term, but sums of bytes may not: integers throughout.
-    total: IntArray = counts.astype(np.int64) @ small.requests
-    return total
 
 
 def joined(parts: list[NodeSet]) -> NodeSet:
@@ -71,21 +72,19 @@ def joined(parts: list[NodeSet]) -> NodeSet:
 
 def space_for(small: Compact, nodes: NodeSet, index: int) -> IntArray:
     """(N,) how many more pods of the class each node can take."""
-    request = small.requests[index]
-    space = small.fit[index, nodes.column] - nodes.counts[:, index]
-    for resource in np.flatnonzero(request):
-        space = np.minimum(space, nodes.room[:, resource] // request[resource])
+    space: IntArray = small.fit[index][nodes.column] - nodes.counts[:, index]
+    for resource, amount in small.asked[index]:
+        np.minimum(space, nodes.room[:, resource] // amount, out=space)
     for members, limit in small.limits_of[index]:
-        space = np.minimum(space, limit - nodes.counts[:, members].sum(axis=1))
+        np.minimum(space, limit - nodes.counts[:, members].sum(axis=1), out=space)
     if small.conflicts is not None:
         rivals = np.flatnonzero(small.conflicts[index])
         if len(rivals):
             space[np.logical_or.reduce(nodes.counts[:, rivals] > 0, axis=1)] = 0
     for rule, limit, owns, matches in small.rules_of[index]:
         owners, matched = nodes.tally[:, 2 * rule], nodes.tally[:, 2 * rule + 1]
-        space = np.minimum(space, _by_rule(limit, owns, matches, owners, matched))
-    free: IntArray = np.maximum(space, 0)
-    return free
+        np.minimum(space, _by_rule(limit, owns, matches, owners, matched), out=space)
+    return np.maximum(space, 0, out=space)
 
 
 def _by_rule(limit: int, owns: bool, matches: bool, owners: IntArray, matched: IntArray) -> IntArray:
@@ -128,8 +127,9 @@ def spread_over(small: Compact, column: int, number: int, wanted: IntArray, orde
     full in every resource, and the small pods at the end level them.
     """
     nodes = NodeSet.empty(small, np.full(number, column, dtype=np.int64))
-    share = small.requests / np.maximum(small.capacity[column], 1)
-    for index in order:
+    capacity = np.maximum(small.capacity[column], 1)
+    share = small.requests / capacity
+    for index in order[wanted[order] > 0].tolist():
         left = int(wanted[index])
         while left > 0:
             space = space_for(small, nodes, index)
@@ -143,39 +143,52 @@ def spread_over(small: Compact, column: int, number: int, wanted: IntArray, orde
                 left -= int(amount.sum())
                 continue
             if len(open_nodes) > left:
-                slack = (nodes.room[open_nodes] / np.maximum(small.capacity[column], 1)) @ share[index]
+                slack = (nodes.room[open_nodes] / capacity) @ share[index]
                 open_nodes = open_nodes[np.argsort(-slack, kind="stable")[:left]]
             put(small, nodes, index, open_nodes, np.ones(len(open_nodes), dtype=np.int64))
             left -= len(open_nodes)
     return nodes
 
 
-def fill_in(small: Compact, nodes: NodeSet, rest: IntArray, order: IntArray) -> int:
+Placed = list[tuple[int, IntArray, IntArray]]  # class, on which nodes, how many on each
+
+
+def fill_in(small: Compact, nodes: NodeSet, rest: IntArray, order: IntArray, closed: IntArray | None = None) -> Placed:
     """Put what is left (`rest`, changed) onto nodes that have room, large pods first, fullest nodes first.
 
-    Returns how many pods found a place.
+    Args:
+        closed: nodes that take nothing.
+    Returns:
+        what was put where, for `take_back`.
     """
-    placed = 0
+    placed: Placed = []
     if not len(nodes):
         return placed
-    for index in order:
+    for index in order[rest[order] > 0].tolist():
         left = int(rest[index])
-        if not left:
-            continue
         space = space_for(small, nodes, index)
+        if closed is not None:
+            space[closed] = 0
         where = np.flatnonzero(space)
         if not len(where):
             continue
         slack = (nodes.room[where] / np.maximum(small.capacity[nodes.column[where]], 1)).max(axis=1)
         where = where[np.argsort(slack, kind="stable")]
-        reach = np.cumsum(space[where])
-        amount = np.minimum(space[where], np.maximum(left - (reach - space[where]), 0))
+        space = space[where]
+        before = np.cumsum(space) - space
+        amount = np.minimum(space, np.maximum(left - before, 0))
         used = amount > 0
-        put(small, nodes, index, where[used], amount[used])
-        done = int(amount.sum())
-        rest[index] -= done
-        placed += done
+        where, amount = where[used], amount[used]
+        put(small, nodes, index, where, amount)
+        placed.append((index, where, amount))
+        rest[index] -= int(amount.sum())
     return placed
+
+
+def take_back(small: Compact, nodes: NodeSet, placed: Placed) -> None:
+    """Undo `fill_in`."""
+    for index, where, amount in placed:
+        put(small, nodes, index, where, -amount)
 
 
 def greedy_fills(small: Compact, columns: IntArray, rest: IntArray, order: IntArray) -> Counts:
@@ -187,14 +200,16 @@ def greedy_fills(small: Compact, columns: IntArray, rest: IntArray, order: IntAr
 
 def top_up(small: Compact, nodes: NodeSet, most: IntArray, order: IntArray) -> None:
     """Fill each node on its own: class after class as often as it fits, at most `most` (C,) on each."""
-    for index in order:
-        left = int(most[index])
-        if left:
-            amount = np.minimum(space_for(small, nodes, index), left)
-            nodes.counts[:, index] += amount.astype(np.int32)
-            nodes.room -= amount[:, None] * small.requests[index]
-            if small.rules_of[index]:
-                nodes.tally[:, small.marked[index]] += amount[:, None]
+    live = order[most[order] > 0]
+    for index, left in zip(live.tolist(), most[live].tolist(), strict=True):
+        amount = np.minimum(space_for(small, nodes, index), left)
+        if not amount.any():
+            continue
+        nodes.counts[:, index] += amount.astype(np.int32)
+        for resource, asked in small.asked[index]:
+            nodes.room[:, resource] -= amount * asked
+        if small.rules_of[index]:
+            nodes.tally[:, small.marked[index]] += amount[:, None]
 
 
 def openable(small: Compact, columns: IntArray, counts: Counts) -> BoolArray:

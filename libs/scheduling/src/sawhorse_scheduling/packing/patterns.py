@@ -22,8 +22,8 @@ from sawhorse_scheduling.packing.nodes import (
 )
 from sawhorse_scheduling.packing.problem import Effort
 from sawhorse_scheduling.packing.relaxation import Fluid, column_worth
+from sawhorse_scheduling.packing.rest import fill_rest
 from sawhorse_scheduling.packing.search import knapsack_prices, search_fills
-from sawhorse_scheduling.packing.slices import fill_rest
 
 _CENTRE = 0.7  # how far values for pricing stay at the fluid's: damps the swings of the master's duals
 _PRICED = 48  # columns whose own prices are computed each round
