@@ -11,10 +11,13 @@ from sawhorse_catalog.prices import PriceBook
 from sawhorse_kube.kinds import NODECLAIM, NODEPOOL, POD, nodeclass_kind
 from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
-from sawhorse_model.labels import INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN
+from sawhorse_model.labels import CAPACITY_TYPE, INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN
 from sawhorse_model.meta import Condition, find_condition
+from sawhorse_model.requirements import Operator, RequirementSpec
 from sawhorse_model.resources import CPU
+from sawhorse_model.taints import Taint
 from sawhorse_provisioner.claims import claim_from_plan
+from sawhorse_provisioner.nodepools import validate_pool
 from sawhorse_provisioner.pool_types import nothing_to_launch
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
@@ -204,3 +207,65 @@ def test_p11_a_pool_that_names_only_a_type_that_ec2_lists_no_more_says_so() -> N
         "g5.xlarge meet the requirements, but have no available offering"
     )
     assert nothing_to_launch(a_pool([retired, *common_fixture()[:1]])) == ""
+
+
+CLOSED = replace(WORDS, well_known=WELL_KNOWN | aws.WELL_KNOWN, closed_values=aws.CLOSED_VALUES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"requirements": (RequirementSpec(CAPACITY_TYPE, Operator.IN, ("Spot", "cheap")),)},
+            "requirements[0]: karpenter.sh/capacity-type has none of the values Spot, cheap; "
+            "use on-demand or reserved or spot",
+        ),
+        (
+            {"requirements": (RequirementSpec(CAPACITY_TYPE, Operator.IN, ("spot", "cheap"), 2),)},
+            "requirements[0]: minValues is 2, 1 usable values are listed; list more",
+        ),
+        (
+            {"requirements": (RequirementSpec(aws.TENANCY, Operator.IN, ("host",)),)},
+            "requirements[0]: karpenter.k8s.aws/instance-tenancy has none of the values host; use dedicated or default",
+        ),
+        (
+            {"requirements": (RequirementSpec("team", Operator.IN, ("a", "a"), 2),)},
+            "requirements[0]: minValues is 2, 1 usable values are listed; list more",
+        ),
+        (
+            {"taints": (Taint("a", "NoSchedule"),), "startup_taints": (Taint("a", "NoSchedule", "x"),)},
+            "startupTaints[0]: duplicate taint a:NoSchedule, also in spec.template.spec.taints[0]; remove one",
+        ),
+        (
+            {"taints": (Taint("x/" + "a" * 64, "NoSchedule"),)},
+            f"taints[0].key: 'x/{'a' * 64}' is not a qualified name; use at most 63 letters",
+        ),
+        (
+            {"startup_taints": (Taint("a", "NoSchedule", "b/"),)},
+            "startupTaints[0].value: 'b/' is not a qualified name; use at most 63 letters",
+        ),
+    ],
+)
+def test_what_an_api_server_takes_and_no_node_can_have_is_a_condition_of_the_pool(
+    world: Any, changes: dict[str, Any], says: str
+) -> None:
+    pool = world.pool()
+    pool = replace(pool, template=replace(pool.template, **changes))
+
+    assert validate_pool(pool, CLOSED) == [f"spec.template.spec.{says}"]
+
+
+def test_pools_with_some_known_values_and_taints_that_differ_are_fine(world: Any) -> None:
+    pool = world.pool()
+    template = replace(
+        pool.template,
+        requirements=(
+            RequirementSpec(CAPACITY_TYPE, Operator.IN, ("spot", "cheap")),
+            RequirementSpec(CAPACITY_TYPE, Operator.NOT_IN, ("cheap",)),
+            RequirementSpec("team", Operator.IN, ("a", "b"), 2),
+        ),
+        taints=(Taint("a", "NoSchedule"), Taint("a", "NoExecute"), Taint("a.b/c", "NoSchedule", "d/e")),
+        startup_taints=(Taint("b", "NoSchedule"),),
+    )
+
+    assert validate_pool(replace(pool, template=template), CLOSED) == []

@@ -90,6 +90,11 @@ ATTACHMENTS = (
     ),
 )
 
+CLOSED_VALUES: Mapping[str, frozenset[str]] = {
+    labels.CAPACITY_TYPE: frozenset({"spot", "on-demand", "reserved"}),
+    TENANCY: frozenset({"default", "dedicated"}),
+}
+
 # Bare machines are dear, slow to start and rarely meant: for those who name them.
 EXOTIC_LABELS = (("karpenter.k8s.aws/instance-size", "metal"),)
 HINTS: Mapping[str, str] = {

@@ -68,6 +68,7 @@ AWS_WORDS = NodeClassWords(
     exotic=frozenset({aws.NVIDIA_GPU, aws.AMD_GPU, aws.GAUDI, aws.NEURON, aws.NEURON_CORE}),
     exotic_labels=aws.EXOTIC_LABELS,
     hints=aws.HINTS,
+    closed_values=aws.CLOSED_VALUES,
     tagged_also=(aws.CLUSTER_NAME_TAGGED,),
     plugins={
         aws.NVIDIA_GPU: "the NVIDIA device plugin",

@@ -1,6 +1,7 @@
 """NodePool status: valid, its NodeClass ready, what it uses, and the hash that drift is judged by."""
 
 import re
+from collections.abc import Iterable
 
 import structlog
 
@@ -143,7 +144,8 @@ def validate_pool(pool: NodePool, words: NodeClassWords) -> list[str]:
     for index, spec in enumerate(pool.template.requirements):
         where = f"spec.template.spec.requirements[{index}]"
         problems += _key_problems(spec.key, where, words)
-        problems += _value_problems(spec, where)
+        problems += _value_problems(spec, where, words)
+    problems += _taint_problems(pool)
     for name, amount in pool.limits.items():
         if amount < 0:
             problems.append(f"spec.limits.{name}: {format_resource(name, amount)} is negative; use zero or more")
@@ -163,9 +165,17 @@ def _key_problems(key: str, where: str, words: NodeClassWords) -> list[str]:
     return []
 
 
-def _value_problems(spec: RequirementSpec, where: str) -> list[str]:
+def _value_problems(spec: RequirementSpec, where: str, words: NodeClassWords) -> list[str]:
     if spec.operator is Operator.IN and not spec.values:
         return [f"{where}: operator In needs at least one value"]
+    if spec.operator is Operator.IN:
+        # Of some labels all values are known: what is none of them does not count.
+        closed = words.closed_values.get(normalize(spec.key))
+        usable = len(set(spec.values) & closed) if closed is not None else len(set(spec.values))
+        if closed is not None and not usable:
+            return [f"{where}: {spec.key} has none of the values {', '.join(spec.values)}; use {_choice(closed)}"]
+        if usable < (spec.min_values or 0):
+            return [f"{where}: minValues is {spec.min_values}, {usable} usable values are listed; list more"]
     if spec.operator in NUMERIC:
         try:
             Requirement.from_spec(spec)
@@ -177,3 +187,25 @@ def _value_problems(spec: RequirementSpec, where: str) -> list[str]:
         for value in spec.values
         if len(value) > _LONGEST_VALUE or not _VALUE.fullmatch(value)
     ]
+
+
+def _choice(values: Iterable[str]) -> str:
+    return " or ".join(sorted(values))
+
+
+def _taint_problems(pool: NodePool) -> list[str]:
+    """Taints that are no qualified names, and pairs of key and effect that occur twice in the two lists together."""
+    problems: list[str] = []
+    first: dict[tuple[str, str], str] = {}
+    lists = (("taints", pool.template.taints), ("startupTaints", pool.template.startup_taints))
+    for name, taints in lists:
+        for index, taint in enumerate(taints):
+            where = f"spec.template.spec.{name}[{index}]"
+            for field, text in (("key", taint.key), ("value", taint.value)):
+                last = text.rpartition("/")[2]
+                if len(last) > _LONGEST_VALUE or (text and not (last and _VALUE.fullmatch(last))):
+                    problems.append(f"{where}.{field}: {text!r} is not a qualified name; use at most 63 letters")
+            before = first.setdefault((taint.key, taint.effect), where)
+            if before != where:
+                problems.append(f"{where}: duplicate taint {taint.key}:{taint.effect}, also in {before}; remove one")
+    return problems

@@ -34,6 +34,7 @@ class NodeClassWords:
     exotic: frozenset[str] = field(default_factory=frozenset)
     exotic_labels: tuple[tuple[str, str], ...] = ()
     hints: Mapping[str, str] = field(default_factory=dict)
+    closed_values: Mapping[str, frozenset[str]] = field(default_factory=dict)  # labels of which all values are known
     attachments: tuple[AttachEstimate, ...] = ()
     tagged_also: tuple[str, ...] = ()  # more annotations that go with `tagged`
     plugins: Mapping[str, str] = field(default_factory=dict)
