@@ -68,12 +68,12 @@ class PartitionHook:
             KubeError: the label was not written.
         """
         labels, words = claim.meta.labels, self._words
-        # An empty label is one that waits to be filled; none at all is a group without partitions.
-        if not words.partition or not labels.get(words.placement_group) or labels.get(words.partition) != "":
+        if not words.partition or not labels.get(words.placement_group) or labels.get(words.partition):
             return True
         instance = (await self._cloud.describe([claim.instance_id])).get(claim.instance_id)
         if instance is None or not instance.partition:
-            return False
+            # An empty label is one that waits to be filled; without any the group may have no partitions.
+            return words.partition not in labels
         await self._writer.annotate(NODECLAIM, claim, {}, labels={words.partition: instance.partition})
         log.info("partition found", nodeclaim=claim.meta.name, node=node.meta.name, partition=instance.partition)
         return True
