@@ -144,7 +144,8 @@ async def test_a_full_subnet_is_told_by_its_word_and_other_classes_go_on_in_the_
     others = await world.cloud.launch(a_token(), [a_claim()], world.node_class, world.instance_types)
 
     assert error.value.reason == "InsufficientFreeAddressesInSubnet"
-    assert (error.value.failed, others.failed) == ((), ())
+    assert [(f.instance_type, f.zone, f.scope) for f in error.value.failed] == [("*", zone, f"subnet/{subnet}")]
+    assert others.failed == ()
     assert subnet in str(error.value)
     assert "subnet" in error.value.action
     assert next(iter(others.launched.values())).instance.zone != zone

@@ -61,6 +61,21 @@ def test_a_full_subnet_comes_last_for_three_minutes() -> None:
     assert picker.choose([A1, A2]) == {"a": "subnet-1"}
 
 
+def test_a_subnet_that_is_full_again_soon_is_set_aside_for_longer_up_to_half_an_hour() -> None:
+    clock = Clock()
+    picker = a_picker(clock, subnet_1=100)
+    lengths = []
+
+    for _ in range(6):
+        picker.mark_full("subnet-1")
+        began = clock.now
+        while picker.is_full("subnet-1"):
+            clock.now += 60
+        lengths.append(clock.now - began)
+
+    assert lengths == [180, 360, 720, 1440, 1800, 1800]
+
+
 def test_a_zone_whose_subnets_are_all_full_is_still_tried() -> None:
     picker = a_picker(subnet_1=1)
 

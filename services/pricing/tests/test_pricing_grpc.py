@@ -16,7 +16,7 @@ from sawhorse_catalog.aws import ResolveSettings, resolve
 from sawhorse_catalog.measured import kubelet_hash
 from sawhorse_catalog.snapshot import make_snapshot
 from sawhorse_catalog.wire import instance_type_from_message
-from sawhorse_model.instances import InstanceType
+from sawhorse_model.instances import InstanceType, Offering
 from sawhorse_pricing.grpc_api import SERVICE_NAME, WATCH_DEADLINES, CatalogApi, add_catalog_service
 from sawhorse_pricing.instruments import Instruments
 from sawhorse_pricing.refresh import Follower
@@ -54,9 +54,11 @@ class Service:
         request = pb.ResolveRequest(node_class_json=json.dumps(node_class).encode(), known_version=known)
         return await call(self.stub.Resolve, request)
 
-    async def report(self, *offerings: tuple[str, str, str]) -> pb.ReportUnavailableResponse:
+    async def report(self, *offerings: tuple[str, str, str], scope: str = "") -> pb.ReportUnavailableResponse:
         messages = [
-            pb.UnavailableOffering(capacity_type=c, instance_type=t, zone=z, reason="InsufficientInstanceCapacity")
+            pb.UnavailableOffering(
+                capacity_type=c, instance_type=t, zone=z, reason="InsufficientInstanceCapacity", scope=scope
+            )
             for c, t, z in offerings
         ]
         return await call(self.stub.ReportUnavailable, pb.ReportUnavailableRequest(offerings=messages))
@@ -400,6 +402,26 @@ async def test_a_resolved_node_class_loses_a_reported_offering_without_being_res
     assert cold == 1
 
 
+async def test_a_full_subnet_takes_its_zone_from_the_classes_that_have_no_other_there(service: Service) -> None:
+    narrow, elsewhere = a_node_class("us-west-2a", "us-west-2b"), a_node_class("us-west-2a", name="other")
+    elsewhere["status"]["subnets"][0]["id"] = "subnet-of-another"
+    before = await service.resolve(narrow)
+
+    reported = await service.report(("spot", "*", "us-west-2a"), scope="subnet/subnet-us-west-2a")
+
+    zones = {o.zone for t in types_of(await service.resolve(narrow, before.info.version)) for o in available(t)}
+    others = {o.zone for t in types_of(await service.resolve(elsewhere)) for o in available(t)}
+    everybody = {o.zone for t in types_of(await service.list()) for o in available(t)}
+    assert zones == {"us-west-2b"}
+    assert others == {"us-west-2a"}
+    assert everybody == set(ZONES)
+    assert reported.version != before.info.version
+
+
+def available(kind: InstanceType) -> list[Offering]:
+    return [o for o in kind.offerings if o.available]
+
+
 async def test_an_empty_report_changes_nothing(service: Service) -> None:
     version = (await service.list()).info.version
 
@@ -413,6 +435,7 @@ async def test_an_empty_report_changes_nothing(service: Service) -> None:
         (("Spot", "m6i.large", "us-west-2a"), r"offerings\[0\].capacity_type"),
         (("spot", "", "us-west-2a"), r"offerings\[0\].instance_type"),
         (("spot", "m6i.large", "a:b"), r"offerings\[0\].zone"),
+        (("spot", "*", "us-west-2a"), r"offerings\[0\].instance_type"),
     ],
 )
 async def test_a_report_that_makes_no_sense_marks_nothing(
@@ -422,6 +445,11 @@ async def test_a_report_that_makes_no_sense_marks_nothing(
         await service.report(offering)
 
     assert service.shared.marked == []
+
+
+async def test_a_scope_that_is_none_is_refused(service: Service) -> None:
+    with pytest.raises(InvalidRequestError, match=r"offerings\[0\].scope: 'somewhere' is no scope"):
+        await service.report(("spot", "m6i.large", "us-west-2a"), scope="somewhere")
 
 
 async def test_without_a_catalogue_every_question_says_to_wait() -> None:

@@ -86,6 +86,20 @@ async def test_marked_offerings_are_unavailable_to_every_replica(state: State) -
     assert await RedisShared(state).unavailable() == {("spot", "m5.large", "a"), ("on-demand", "m5.large", "b")}
 
 
+async def test_what_is_marked_for_some_is_no_lack_for_everybody_and_lasts_longer_at_each_repeat(state: State) -> None:
+    full = Report("spot", "*", "a", "x", scope="subnet/subnet-1")
+    await RedisShared(state).mark([full])
+
+    replica = RedisShared(state)
+    assert await replica.unavailable() == frozenset()
+    assert await replica.scoped() == {("spot", "*", "a", "subnet/subnet-1")}
+    key = state.key("unavailable:spot:*:a:subnet/subnet-1")
+    first = await state.redis.pttl(key)
+    await state.redis.delete(key)
+    await replica.mark([full])
+    assert await state.redis.pttl(key) > 1.5 * first
+
+
 async def test_a_replica_that_waits_is_woken(state: State) -> None:
     shared = RedisShared(state)
     await shared.wait(timedelta(milliseconds=5))  # from here on nothing is missed

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
+
 from sawhorse_cloud.cloud import Instance, Launched, LaunchResult, ResolvedNodeClass
-from sawhorse_cloud.errors import CloudError, NodeClassNotReadyError
+from sawhorse_cloud.errors import CloudError, NodeClassNotReadyError, UnauthorizedError
 from sawhorse_cloud_aws.account import PlacementGroups
 from sawhorse_cloud_aws.amis import AmiFinder, minor_version
 from sawhorse_cloud_aws.boot import ClusterFacts
@@ -28,6 +30,8 @@ from sawhorse_cloud_aws.templates import LaunchTemplates
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.nodeclass import NodeClass
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +124,14 @@ class AwsCloud:
         await self._resolver.release(parsed)
 
     async def collect_templates(self, in_use: Sequence[NodeClass]) -> int:
-        """Delete launch templates that no launch used for a while."""
-        return await self._templates.collect()
+        """Delete launch templates that no launch used for a while, and instance profiles that nobody has any more."""
+        gone = await self._templates.collect()
+        try:
+            await self._resolver.collect([read_node_class(each)[0] for each in in_use], self._instances.profiles)
+        except UnauthorizedError as error:
+            # Where all NodeClasses name their profiles, the controller needs no right to look at others.
+            log.debug("instance profiles not collected", error=str(error))
+        return gone
 
 
 def connect(settings: AwsSettings, service: str) -> AbstractAsyncContextManager[Any]:

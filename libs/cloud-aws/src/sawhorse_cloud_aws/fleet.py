@@ -1,5 +1,6 @@
 """Launching a fleet: the CreateFleet request for a choice of offerings, and what its answer means."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -8,7 +9,8 @@ from typing import Any
 from sawhorse_catalog.account import BLOCK, PlacementGroup, Reservation
 from sawhorse_catalog.aws.node_class import placement_selector, reservations_of
 from sawhorse_cloud.cloud import Instance, LaunchResult
-from sawhorse_cloud.errors import CloudError, InsufficientCapacityError, NodeClassNotReadyError
+from sawhorse_cloud.errors import CloudError, FailedOffering, InsufficientCapacityError, NodeClassNotReadyError
+from sawhorse_cloud.scopes import Scope, ScopeKind, parse_scope
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import TEMPLATE_NOT_FOUND, call, error_code, is_too_large, tag_list
 from sawhorse_cloud_aws.choice import Candidate, Choice, choose, has_relaxed_minimum, wanted
@@ -23,12 +25,16 @@ from sawhorse_cloud_aws.launched import describe_launch, fleet_instances
 from sawhorse_cloud_aws.outcomes import (
     SUBNET_FULL,
     UNFULFILLABLE,
+    Limits,
     failed_offerings,
+    is_spread_limit,
     launch_error,
     launch_word,
     name_cause,
+    with_quotas,
 )
-from sawhorse_cloud_aws.reserved import by_id, partition_for
+from sawhorse_cloud_aws.partitions import FullPartitions, partition_for
+from sawhorse_cloud_aws.reserved import by_id
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.tags import TOKEN_TAG, fleet_tags
 from sawhorse_cloud_aws.template_data import TemplateRequest, template_data
@@ -39,7 +45,7 @@ from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE
 from sawhorse_model.manifests.fields import ManifestError
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_model.resources import PODS
+from sawhorse_model.resources import CPU, PODS
 
 # EC2 takes no more templates in one request.
 MOST_TEMPLATES = 50
@@ -74,6 +80,18 @@ class Launch:
         """Subnet id → zone."""
         return {subnet.id: subnet.zone for subnet in self.node_class.subnets}
 
+    @property
+    def limits(self) -> Limits:
+        """What the launch is confined to."""
+        group = self.group
+        return Limits(
+            zones=self.zones,
+            subnets=self.subnets,
+            reservations=self.aimed,
+            group=str(Scope(ScopeKind.GROUP, group.id, self.partition)) if group is not None else "",
+            spread=group is not None and group.strategy == "spread",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -94,6 +112,7 @@ class FleetLauncher:
         find: living instances by launch token, in order of id.
         group_of: the placement group that a NodeClass selects.
         template_step: entered while the templates of a launch are made sure of; crash tests die at its edges.
+        monotonic: a clock in seconds.
     """
 
     def __init__(
@@ -107,8 +126,10 @@ class FleetLauncher:
         cluster: ClusterFacts,
         region: str,
         template_step: Callable[[], AbstractContextManager[None]] = nullcontext,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ec2 = ec2
+        self._partitions = FullPartitions(monotonic=monotonic)
         self._template_step = template_step
         self._templates = templates
         self._subnets = subnets
@@ -133,17 +154,19 @@ class FleetLauncher:
         # A zone whose subnets are all full is left alone while there is another; with none EC2 is asked again.
         subnets = {z: s for z, s in subnets.items() if not self._subnets.is_full(s)} or subnets
         reservations = by_id(reservations_of(node_class))
+        choice = choose(claims[0], types, subnets, node_class.amis, reservations)
+        full = self._partitions.full(group.id, choice.pairs) if group is not None else frozenset()
         launch = Launch(
             token=token,
             claims=tuple(sorted(claims, key=lambda c: c.meta.name)),
             node_class=node_class,
             types={t.name: t for t in types},
-            choice=choose(claims[0], types, subnets, node_class.amis, reservations),
+            choice=choice,
             subnets=subnets,
             tags=fleet_tags(self._cluster.name, claims[0], node_class),
             reservations=reservations,
             group=group,
-            partition=partition_for(wanted(claims[0]), group, token),
+            partition=partition_for(wanted(claims[0]), group, token, full),
         )
         charged = _charges(launch)
         for subnet_id, addresses in charged.items():
@@ -323,9 +346,8 @@ class FleetLauncher:
     def _result(self, launch: Launch, request: Mapping[str, Any], answer: Mapping[str, Any]) -> LaunchResult:
         errors: Sequence[Mapping[str, Any]] = answer.get("Errors") or ()
         zones = launch.zones
-        full = self._note_full_subnets(launch, errors)
-        out = [e for e in errors if e.get("ErrorCode") != SUBNET_FULL]
-        failed = failed_offerings(out, launch.choice.capacity_type.value, launch.choice.pairs, zones)
+        failed = failed_offerings(errors, launch.choice.capacity_type.value, launch.limits)
+        full = self._note_full(launch, failed)
         instances = fleet_instances(
             answer,
             token=launch.token,
@@ -341,16 +363,23 @@ class FleetLauncher:
         # EC2 would give this answer again for ever. No machine came of it, so another client token cannot double any.
         _remember(self._fruitless, launch.token, self._fruitless.get(launch.token, 0) + 1)
         self._asked.pop(launch.token, None)
-        others = [e for e in errors if e.get("ErrorCode", "") not in UNFULFILLABLE]
+        failed = with_quotas(failed, {name: t.capacity.get(CPU, 0) // 1000 for name, t in launch.types.items()})
+        spread = launch.limits.spread
+        others = [
+            e for e in errors if e.get("ErrorCode", "") not in UNFULFILLABLE and not (spread and is_spread_limit(e))
+        ]
         if others:
             first = min(others, key=lambda e: str(e.get("ErrorCode", "")))
             if first.get("ErrorCode") in TEMPLATE_NOT_FOUND:
                 self._templates.forget(_names(request))
             raise launch_error(str(first.get("ErrorCode", "")), str(first.get("ErrorMessage", "")), failed=failed)
-        if full and not failed:
+        if full and all(f.code == SUBNET_FULL for f in failed):
             word, action = launch_word(SUBNET_FULL, "")
             raise InsufficientCapacityError(
-                f"no free address in {', '.join(full)}, and no other zone is left", reason=word, action=action
+                f"no free address in {', '.join(full)}, and no other zone is left",
+                failed=failed,
+                reason=word,
+                action=action,
             )
         asked = sum(len(c["Overrides"]) for c in request["LaunchTemplateConfigs"])
         raise InsufficientCapacityError(
@@ -359,16 +388,17 @@ class FleetLauncher:
             action="Allow more instance types or zones in the NodePool.",
         )
 
-    def _note_full_subnets(self, launch: Launch, errors: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Remember the subnets that EC2 calls full, by id; returns them.
-
-        Their offerings are not out of capacity: NodeClasses with other subnets in the zone may well have them.
-        """
+    def _note_full(self, launch: Launch, failed: Sequence[FailedOffering]) -> list[str]:
+        """Remember what is full for the next choice: subnets, and partitions of the group; returns the subnets' ids."""
         full = set()
-        for error in errors:
-            if error.get("ErrorCode") == SUBNET_FULL:
-                overrides = error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
-                full.add(overrides.get("SubnetId") or launch.subnets.get(overrides.get("AvailabilityZone", ""), ""))
+        for each in failed:
+            match parse_scope(each.scope):
+                case Scope(ScopeKind.SUBNET, subnet):
+                    full.add(subnet)
+                case Scope(ScopeKind.GROUP, group, partition) if partition:
+                    self._partitions.mark(group, partition, (each.instance_type, each.zone))
+                case _:
+                    continue
         for subnet_id in full:
             self._subnets.mark_full(subnet_id)
         return sorted(full)

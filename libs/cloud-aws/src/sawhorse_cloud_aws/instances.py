@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 # Terminated ones stay in EC2's answers for an hour; to us they are gone.
 _LIVING = ["pending", "running", "stopping", "stopped", "shutting-down"]
+_ALIVE = {"Name": "instance-state-name", "Values": _LIVING}
 _TERMINATE_AT_ONCE = 500
 _ALONE_AT_ONCE = 10
 
@@ -59,6 +60,14 @@ class Instances:
                 {"Name": "tag-key", "Values": [NODECLASS_LABEL]},
             ],
         )
+
+    async def profiles(self) -> frozenset[str]:
+        """Names of the instance profiles that the cluster's living machines have."""
+        found = set()
+        for raw in await self._raw([{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}, _ALIVE]):
+            arn = str((raw.get("IamInstanceProfile") or {}).get("Arn") or "")
+            found.add(arn.rpartition("/")[2])
+        return frozenset(found - {""})
 
     async def terminate(self, instance_ids: Sequence[str]) -> None:
         """End instances; one that EC2 does not know, or will not end, never keeps the others alive.
@@ -119,21 +128,22 @@ class Instances:
             raise problems[0]
 
     async def _describe(self, filters: list[dict[str, Any]], *, living: bool = True) -> list[Instance]:
-        if living:
-            filters = [*filters, {"Name": "instance-state-name", "Values": _LIVING}]
-        reservations = await pages(
-            "DescribeInstances",
-            self._ec2,
-            "describe_instances",
-            "Reservations",
-            Filters=filters,
-            PaginationConfig={"PageSize": 1000},
-        )
         found = []
-        for raw in (raw for r in reservations for raw in r.get("Instances", ())):
+        for raw in await self._raw([*filters, _ALIVE] if living else filters):
             try:
                 found.append(described_instance(raw))
             except (KeyError, ValueError) as error:
                 # One instance that makes no sense must not stop garbage collection for the rest.
                 log.warning("instance not understood", instance_id=raw.get("InstanceId", ""), error=str(error))
         return found
+
+    async def _raw(self, filters: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        reservations = await pages(
+            "DescribeInstances",
+            self._ec2,
+            "describe_instances",
+            "Reservations",
+            Filters=list(filters),
+            PaginationConfig={"PageSize": 1000},
+        )
+        return [raw for reservation in reservations for raw in reservation.get("Instances", ())]

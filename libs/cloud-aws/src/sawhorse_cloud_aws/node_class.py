@@ -15,7 +15,7 @@ from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import chunks, pages
 from sawhorse_cloud_aws.dry_runs import DryRuns
 from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
-from sawhorse_cloud_aws.profiles import InstanceProfiles
+from sawhorse_cloud_aws.profiles import InstanceProfiles, LookUp
 from sawhorse_cloud_aws.spec import Misfit, read_node_class
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.survey import COMPATIBLE, InstanceTypeSurveyor
@@ -136,6 +136,10 @@ class NodeClassResolver:
     async def release(self, node_class: EC2NodeClass) -> None:
         """Delete the profiles made for a NodeClass."""
         await self._profiles.release(node_class)
+
+    async def collect(self, in_use: Sequence[EC2NodeClass], attached: LookUp) -> int:
+        """Delete profiles that neither a NodeClass nor a machine has any more; see `InstanceProfiles.collect`."""
+        return await self._profiles.collect(in_use, attached)
 
     async def _subnets(self, node_class: EC2NodeClass) -> tuple[list[dict[str, str]], Condition]:
         found: dict[str, Mapping[str, Any]] = {}

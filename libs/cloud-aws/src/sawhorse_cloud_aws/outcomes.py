@@ -1,9 +1,12 @@
 """What an error code of CreateFleet means for the claims: elsewhere, later, or a person must act. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from sawhorse_catalog.aws.quotas import EVERY_CLASS, quota_class
 from sawhorse_cloud.errors import CloudError, FailedOffering
+from sawhorse_cloud.scopes import ANY, Scope, ScopeKind
 from sawhorse_cloud_aws.calls import LONGEST_MESSAGE, TEMPLATE_NOT_FOUND, error_for
 
 # EC2 may not start spot instances in this account at all: all spot offerings of the request are out at once.
@@ -28,6 +31,9 @@ UNFULFILLABLE = frozenset(
         SPOT_ROLE_MISSING,
     },
 )
+
+_INTERNAL = frozenset({"InternalError", "InternalFailure"})
+_QUOTA_CODES = frozenset({"VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"})
 
 # Code → (word for conditions and metrics, what helps).
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -74,6 +80,8 @@ def launch_error(code: str, text: str, *, failed: Sequence[FailedOffering] = ())
         message = f"CreateFleet: {code}: {text.strip()}"[:LONGEST_MESSAGE]
         return CloudError(message, reason=word, action=action, failed=failed)
     error = error_for("CreateFleet", code, text)
+    if code in _INTERNAL:
+        error.reason = "InternalError"
     error.failed = tuple(failed)
     return error
 
@@ -95,27 +103,81 @@ def name_cause(error: CloudError, code: str) -> None:
         error.action = error.action or action
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a launch was confined to, so that a lack of capacity says nothing about others.
+
+    `reservations` maps (instance type, zone) to the reservation that was aimed at, `group` is the word of the placement
+    group's scope, and `spread` whether the group allows few machines in a zone. `zones` and `subnets` are those of the
+    request: subnet id → zone, and zone → the subnet that was chosen there.
+    """
+
+    zones: Mapping[str, str] = field(default_factory=dict)
+    subnets: Mapping[str, str] = field(default_factory=dict)
+    reservations: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    group: str = ""
+    spread: bool = False
+
+
 def failed_offerings(
-    errors: Iterable[Mapping[str, Any]], capacity_type: str, asked: Iterable[tuple[str, str]], zones: Mapping[str, str]
+    errors: Iterable[Mapping[str, Any]], capacity_type: str, limits: Limits | None = None
 ) -> tuple[FailedOffering, ...]:
-    """The offerings that a fleet's errors say are out, each once.
+    """The offerings that a fleet's errors say are out, each once and for those only whom it concerns.
 
     Args:
         errors: of the answer to CreateFleet.
-        asked: (instance type, zone) of the request: all are out when EC2 may not start spot instances.
-        zones: subnet id → zone, for errors that do not name the zone.
+    """
+    known = limits or Limits()
+    found = (_failed_offering(error, capacity_type, known) for error in errors)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def _failed_offering(error: Mapping[str, Any], capacity_type: str, limits: Limits) -> FailedOffering | None:
+    code = str(error.get("ErrorCode", ""))
+    overrides = error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    name = str(overrides.get("InstanceType", ""))
+    zone = str(overrides.get("AvailabilityZone") or limits.zones.get(overrides.get("SubnetId", ""), ""))
+    if limits.spread and zone and is_spread_limit(error):
+        return FailedOffering(capacity_type, ANY, zone, code, limits.group)
+    if code not in UNFULFILLABLE:
+        return None
+    if code == SPOT_ROLE_MISSING:
+        return FailedOffering(capacity_type, ANY, ANY, code, str(Scope(ScopeKind.QUOTA, EVERY_CLASS)))
+    if code == SUBNET_FULL:
+        # The offering is not out of capacity: NodeClasses with other subnets in the zone may well have it.
+        subnet = str(overrides.get("SubnetId") or limits.subnets.get(zone, ""))
+        scope = str(Scope(ScopeKind.SUBNET, subnet)) if subnet else ""
+        return FailedOffering(capacity_type, ANY, zone, code, scope) if scope and zone else None
+    if not (name and zone):
+        return None
+    if reservation := limits.reservations.get((name, zone)):
+        return FailedOffering(capacity_type, name, zone, code, str(Scope(ScopeKind.RESERVATION, reservation)))
+    return FailedOffering(capacity_type, name, zone, code, limits.group)
+
+
+def is_spread_limit(error: Mapping[str, Any]) -> bool:
+    """Whether a spread placement group has as many machines in the zone as it takes; it has no code of its own."""
+    return "spread" in (text := str(error.get("ErrorMessage", "")).lower()) and "limit" in text
+
+
+def with_quotas(failed: Iterable[FailedOffering], vcpus: Mapping[str, int]) -> tuple[FailedOffering, ...]:
+    """The same after a launch without a machine: what a quota stops, it stops for all types that share it.
+
+    Otherwise each plan would try the next types under the same quota. Types with fewer vCPUs than the smallest that
+    failed may still fit, and stay.
+
+    Args:
+        vcpus: of the types that were asked for.
     """
     found: dict[FailedOffering, None] = {}
-    for error in errors:
-        code = str(error.get("ErrorCode", ""))
-        if code not in UNFULFILLABLE:
-            continue
-        if code == SPOT_ROLE_MISSING:
-            found.update(dict.fromkeys(FailedOffering(capacity_type, *pair, code) for pair in asked))
-            continue
-        overrides = error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
-        name = str(overrides.get("InstanceType", ""))
-        zone = str(overrides.get("AvailabilityZone") or zones.get(overrides.get("SubnetId", ""), ""))
-        if name and zone:
-            found[FailedOffering(capacity_type, name, zone, code)] = None
+    least: dict[tuple[str, str, str], int] = {}
+    for each in failed:
+        if each.code in _QUOTA_CODES and not each.scope and vcpus.get(each.instance_type, 0) > 0:
+            key = (each.capacity_type, quota_class(each.instance_type), each.code)
+            least[key] = min(vcpus[each.instance_type], least.get(key, 2**31))
+        else:
+            found[each] = None
+    for (capacity_type, shared, code), number in least.items():
+        scope = str(Scope(ScopeKind.QUOTA, shared, number))
+        found[FailedOffering(capacity_type, ANY, ANY, code, scope)] = None
     return tuple(found)

@@ -1,7 +1,9 @@
 """Instance profiles: the user's own, or one that is made for the role of a NodeClass."""
 
 import hashlib
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from sawhorse_cloud.errors import CloudError
@@ -10,17 +12,26 @@ from sawhorse_cloud_aws.tags import CLUSTER_TAG
 from sawhorse_model.aws import NODECLASS_LABEL, EC2NodeClass
 from sawhorse_model.labels import REGION
 
+LookUp = Callable[[], Awaitable[Collection[str]]]
+
 _MISSING = frozenset({"NoSuchEntity", "NoSuchEntityException"})
 _EXISTS = frozenset({"EntityAlreadyExists", "EntityAlreadyExistsException"})
 
 
-class InstanceProfiles:
-    """Makes and removes profiles. `iam` is an SDK client."""
+IDLE_SECONDS = 3600.0
+COLLECT_SECONDS = 1800.0
 
-    def __init__(self, *, iam: Any, cluster: str, region: str) -> None:
+
+class InstanceProfiles:
+    """Makes and removes profiles. `iam` is an SDK client, `monotonic` a clock in seconds."""
+
+    def __init__(self, *, iam: Any, cluster: str, region: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._iam = iam
         self._cluster = cluster
         self._region = region
+        self._monotonic = monotonic
+        self._used: dict[str, float] = {}  # name → when a NodeClass last wanted it, or we first saw it
+        self._collected = -math.inf
 
     async def ensure(self, node_class: EC2NodeClass) -> str:
         """The profile's name; one for a role is made and given that role. May be repeated.
@@ -36,6 +47,7 @@ class InstanceProfiles:
                 "spec sets neither role nor instanceProfile", reason="RoleMissing", action="Set one of them."
             )
         name = self.name(node_class, role)
+        self._used[name] = self._monotonic()
         attached = await self._attached(name)
         if attached is None:
             await self._create(name, node_class)
@@ -56,26 +68,74 @@ class InstanceProfiles:
 
     def path(self, node_class: EC2NodeClass) -> str:
         """The IAM path of all profiles that are made for a NodeClass."""
-        return f"/karpenter/{self._region}/{self._cluster}/{node_class.node_class.meta.uid or node_class.name}/"
+        return f"{self._root}{node_class.node_class.meta.uid or node_class.name}/"
+
+    @property
+    def _root(self) -> str:
+        return f"/karpenter/{self._region}/{self._cluster}/"
+
+    async def collect(self, node_classes: Iterable[EC2NodeClass], attached: LookUp) -> int:
+        """Delete what changed roles and lost NodeClasses have left behind; returns how many profiles went.
+
+        A profile goes once no NodeClass has it in its status, no living machine runs with it, and nobody has wanted it
+        for an hour: a launch under way may name it. Looked at each half hour, however often this is called. One that
+        cannot be deleted does not keep the others.
+
+        Args:
+            attached: asks for the names of the profiles that living machines have.
+        Raises:
+            CloudError: of the first that could not be deleted, after the others.
+        """
+        now = self._monotonic()
+        if now - self._collected < COLLECT_SECONDS:
+            return 0
+        made = await self._made(self._root)
+        self._collected = now
+        by_name = {p["InstanceProfileName"]: p for p in made}
+        self._used = {name: self._used.get(name, now) for name in by_name}
+        wanted = {node_class.resolved_profile for node_class in node_classes}
+        idle = [name for name in by_name if name not in wanted and self._is_idle(name)]
+        if idle:
+            in_use = await attached()
+            idle = [name for name in idle if name not in in_use]
+        gone, problem = 0, None
+        for name in idle:
+            if not self._is_idle(name):
+                continue  # a NodeClass has gone back to its role meanwhile
+            try:
+                await self._remove(by_name[name])
+                gone += 1
+            except CloudError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return gone
 
     async def release(self, node_class: EC2NodeClass) -> None:
         """Delete all profiles made for a NodeClass; ones that are gone already are fine."""
-        made = await pages(
-            "ListInstanceProfiles",
-            self._iam,
-            "list_instance_profiles",
-            "InstanceProfiles",
-            PathPrefix=self.path(node_class),
+        for profile in await self._made(self.path(node_class)):
+            await self._remove(profile)
+
+    def _is_idle(self, name: str) -> bool:
+        return self._monotonic() - self._used.get(name, 0.0) >= IDLE_SECONDS
+
+    async def _made(self, path: str) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = await pages(
+            "ListInstanceProfiles", self._iam, "list_instance_profiles", "InstanceProfiles", PathPrefix=path
         )
-        for profile in made:
-            name = profile["InstanceProfileName"]
-            for role in profile.get("Roles", ()):
-                await self._detach(name, role["RoleName"])
-            try:
-                await call("DeleteInstanceProfile", self._iam.delete_instance_profile, InstanceProfileName=name)
-            except CloudError as error:
-                if error_code(error) not in _MISSING:
-                    raise
+        # Looked at here too: what others made must not hang on one parameter, which doubles of IAM may not know.
+        return [profile for profile in found if str(profile.get("Path", "")).startswith(path)]
+
+    async def _remove(self, profile: Mapping[str, Any]) -> None:
+        name = profile["InstanceProfileName"]
+        for role in profile.get("Roles", ()):
+            await self._detach(name, role["RoleName"])
+        try:
+            await call("DeleteInstanceProfile", self._iam.delete_instance_profile, InstanceProfileName=name)
+        except CloudError as error:
+            if error_code(error) not in _MISSING:
+                raise
+        self._used.pop(name, None)
 
     async def _attached(self, name: str) -> list[str] | None:
         """Roles of a profile; None when there is no such profile."""

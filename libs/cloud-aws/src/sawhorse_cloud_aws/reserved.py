@@ -1,19 +1,15 @@
-"""Which capacity reservations a launch uses, and in which partition of its placement group it lies. Pure."""
+"""Which capacity reservations a launch uses. Pure."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sawhorse_catalog.account import BLOCK, PlacementGroup, Reservation
-from sawhorse_cloud.errors import InsufficientCapacityError
+from sawhorse_catalog.account import BLOCK, Reservation
 from sawhorse_model.aws import (
-    PLACEMENT_GROUP_PARTITION,
     RESERVATION_ID,
     RESERVATION_INTERRUPTIBLE,
     RESERVATION_TYPE,
 )
 from sawhorse_model.instances import CapacityType, InstanceType, Offering
-from sawhorse_model.requirements import Requirements
 
 RESERVATION_LABELS = (RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE)
 
@@ -61,26 +57,6 @@ def only_reserved(types: Sequence[InstanceType], reservations: Mapping[str, Rese
         for t in types
     )
     return [t for t in found if t.offerings]
-
-
-def partition_for(requirements: Requirements, group: PlacementGroup | None, token: str) -> int:
-    """The partition that a fleet starts in; 0 without partitions.
-
-    Of those that the claim allows, the token picks one: a repeat finds the same, and fleets spread over all.
-
-    Raises:
-        InsufficientCapacityError: the group has none of the partitions that the claim allows.
-    """
-    if group is None or not group.partitions:
-        return 0
-    asked = requirements.get(PLACEMENT_GROUP_PARTITION)
-    allowed = [n for n in range(1, group.partitions + 1) if asked is None or asked.has(str(n))]
-    if not allowed:
-        raise InsufficientCapacityError(
-            f"the claim allows none of the {group.partitions} partitions of placement group {group.name or group.id}",
-            action=f"Allow partitions 1 to {group.partitions} in the NodePool.",
-        )
-    return allowed[int.from_bytes(hashlib.sha256(token.encode()).digest()[:8], "big") % len(allowed)]
 
 
 def by_id(reservations: Iterable[Reservation]) -> dict[str, Reservation]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sawhorse_model.aws import Subnet
 
 FULL_SECONDS = 180.0
+LONGEST_FULL_SECONDS = 1800.0
 
 
 class SubnetPicker:
@@ -18,7 +19,7 @@ class SubnetPicker:
         self._monotonic = monotonic
         self._free: dict[str, int] = {}
         self._charged: dict[str, int] = {}
-        self._full: dict[str, float] = {}  # subnet id → when to try it again
+        self._full: dict[str, tuple[float, float]] = {}  # subnet id → when to try it again, how long it was set aside
 
     def observe(self, free: Mapping[str, int]) -> None:
         """Take the counts of a look-up."""
@@ -45,18 +46,20 @@ class SubnetPicker:
             self._charged[subnet_id] = max(0, self._charged.get(subnet_id, 0) + addresses)
 
     def mark_full(self, subnet_id: str) -> None:
-        """EC2 said that the subnet has no free address."""
-        self._full[subnet_id] = self._monotonic() + FULL_SECONDS
+        """EC2 said that the subnet has no free address. Soon after the last time it is set aside for twice as long."""
+        now = self._monotonic()
+        until, length = self._full.get(subnet_id, (0.0, 0.0))
+        if until <= now:
+            again = length and now - until < LONGEST_FULL_SECONDS
+            length = min(length * 2, LONGEST_FULL_SECONDS) if again else FULL_SECONDS
+        self._full[subnet_id] = (now + length, length)
         if subnet_id in self._free:
             self._free[subnet_id] = 0
 
     def is_full(self, subnet_id: str) -> bool:
         """Whether EC2 said so lately."""
-        until = self._full.get(subnet_id)
-        if until is not None and until <= self._monotonic():
-            del self._full[subnet_id]
-            return False
-        return until is not None
+        until, _ = self._full.get(subnet_id, (0.0, 0.0))
+        return until > self._monotonic()
 
     def _left(self, subnet_id: str) -> int:
         return self._free.get(subnet_id, 0) - self._charged.get(subnet_id, 0)

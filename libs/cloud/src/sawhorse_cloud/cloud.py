@@ -161,7 +161,10 @@ class Cloud(Protocol):
         ...
 
     async def collect_templates(self, in_use: Sequence[NodeClass]) -> int:
-        """Delete launch templates of this cluster that no launch used for a while; returns how many."""
+        """Delete launch templates of this cluster that no launch used for a while; returns how many.
+
+        Also what else was made for NodeClasses and is used by none of `in_use`, nor by a living machine.
+        """
         ...
 
 

@@ -24,12 +24,17 @@ class Retry(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailedOffering:
-    """An offering that the cloud could not fill, and its error code."""
+    """An offering that the cloud could not fill, and its error code.
+
+    `scope` is the word of what the lack is limited to (see `scopes`), empty for everybody; with one, instance type and
+    zone may be `*`.
+    """
 
     capacity_type: str
     instance_type: str
     zone: str
     code: str
+    scope: str = ""
 
 
 class CloudError(Exception):

@@ -90,13 +90,24 @@ class UnavailableOfferings:
         Raises:
             StateUnavailableError: it cannot be read.
         """
+        return frozenset(m.offering for m in await self._now() if m.scope in ("", scope))
+
+    async def scoped(self) -> frozenset[tuple[str, str, str, str]]:
+        """What is unavailable now to some only: capacity type, instance type, zone, scope.
+
+        Raises:
+            StateUnavailableError: it cannot be read.
+        """
+        return frozenset((*m.offering, m.scope) for m in await self._now() if m.scope)
+
+    async def _now(self) -> list[_Marked]:
         answer = await self._state.eval("read unavailable offerings", _ALL, [_INDEX, _VERSION], [self._version])
         now = int(answer[1])
         if len(answer) > 2:
             self._version = answer[0].decode()
             flat = answer[2]
             self._known = tuple(_marked(flat[i].decode(), float(flat[i + 1])) for i in range(0, len(flat), 2))
-        return frozenset(m.offering for m in self._known if m.ends > now and m.scope in ("", scope))
+        return [m for m in self._known if m.ends > now]
 
 
 def _marked(member: str, ends: float) -> _Marked:

@@ -85,6 +85,7 @@ class FakeSharedCatalog:
     name: str = ""
     blob: bytes = b""
     out_of_stock: set[Offering] = field(default_factory=set)
+    scoped_marks: set[tuple[str, str, str, str]] = field(default_factory=set)
     lock_owner: str = ""
     published: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
@@ -98,6 +99,7 @@ class FakeSharedCatalog:
         """Lose everything, as FLUSHALL does."""
         self.name, self.blob, self.lock_owner, self.account_blob = "", b"", "", b""
         self.out_of_stock.clear()
+        self.scoped_marks.clear()
 
     async def current(self) -> str:
         """The name of the published catalogue, or empty."""
@@ -144,11 +146,17 @@ class FakeSharedCatalog:
         self._check()
         return frozenset(self.out_of_stock)
 
+    async def scoped(self) -> frozenset[tuple[str, str, str, str]]:
+        """The same where it is limited to a scope."""
+        self._check()
+        return frozenset(self.scoped_marks)
+
     async def mark(self, reports: Sequence[Any]) -> None:
         """Note offerings without capacity."""
         self._check()
         self.marked.extend(reports)
-        self.out_of_stock |= {(r.capacity_type, r.instance_type, r.zone) for r in reports}
+        self.out_of_stock |= {(r.capacity_type, r.instance_type, r.zone) for r in reports if not r.scope}
+        self.scoped_marks |= {(r.capacity_type, r.instance_type, r.zone, r.scope) for r in reports if r.scope}
 
     async def try_lock(self, owner: str, longest: timedelta) -> bool:
         """Become the one that fetches, or stay it."""

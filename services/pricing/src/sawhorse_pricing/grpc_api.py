@@ -11,6 +11,7 @@ from typing import Any, cast
 import grpc
 
 from sawhorse_catalog.wire import requirements_from_messages
+from sawhorse_cloud.scopes import ANY, parse_scope
 from sawhorse_model.aws import KIND, NODECLASS_LABEL, EC2NodeClass, parse_ec2_node_class
 from sawhorse_model.instances import CapacityType
 from sawhorse_model.manifests import PARSERS, ManifestError
@@ -103,6 +104,7 @@ class CatalogApi(catalog_pb2_grpc.CatalogServiceServicer):
                 if self._catalogue.is_loaded and self._catalogue.version != known:
                     known = self._catalogue.version
                     yield self._catalogue.info()
+                    continue  # it may have been closed while the reader took it
                 await self._catalogue.wait_beyond(known, _WATCH_LOOK)
         finally:
             self._instruments.watchers.dec()
@@ -194,7 +196,13 @@ def _report(message: catalog_pb2.UnavailableOffering, path: str) -> Report:
     if message.capacity_type not in set(CapacityType):
         words = ", ".join(CapacityType)
         raise InvalidRequestError(f"{path}.capacity_type: {message.capacity_type!r} is not one of {words}")
+    if message.scope and parse_scope(message.scope) is None:
+        raise InvalidRequestError(f"{path}.scope: {message.scope!r} is no scope such as subnet/ID")
     for field in ("instance_type", "zone"):
         if not getattr(message, field) or ":" in getattr(message, field):
             raise InvalidRequestError(f"{path}.{field}: {getattr(message, field)!r} is not a name")
-    return Report(message.capacity_type, message.instance_type, message.zone, message.reason or "Unknown")
+        if getattr(message, field) == ANY and not message.scope:
+            raise InvalidRequestError(f"{path}.{field}: '*' needs a scope")
+    return Report(
+        message.capacity_type, message.instance_type, message.zone, message.reason or "Unknown", message.scope
+    )

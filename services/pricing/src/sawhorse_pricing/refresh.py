@@ -131,7 +131,7 @@ class Follower:
 
     async def look_unavailable(self) -> None:
         """Take over what is out of capacity."""
-        self._catalogue.set_unavailable(await self._shared.unavailable())
+        self._catalogue.set_unavailable(await self._shared.unavailable(), await self._shared.scoped())
 
     async def load(self) -> None:
         """Take over the published catalogue, if there is a readable one."""

@@ -27,6 +27,7 @@ from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.requirements import Requirements
 from sawhorse_pricing.instruments import Instruments
+from sawhorse_pricing.scopes import ScopedMark, full_reservations, reach_of, withheld
 from sawhorse_proto.catalog.v1 import catalog_pb2
 from sawhorse_runtime.errors import UnavailableError
 
@@ -106,6 +107,7 @@ class Catalogue:
         self._instruments = instruments
         self._snapshot: CatalogSnapshot | None = None
         self._unavailable: Unavailable = frozenset()
+        self._scoped: frozenset[ScopedMark] = frozenset()
         self._account = AccountFacts()
         self._measured: Measured = {}
         self._version = ""
@@ -146,12 +148,12 @@ class Catalogue:
         self._instruments.instance_types.set(len(snapshot.facts))
         self._instruments.static_prices.set(snapshot.prices.static)
 
-    def set_unavailable(self, unavailable: Unavailable) -> None:
-        """What is out of capacity now."""
-        if unavailable != self._unavailable:
-            self._unavailable = unavailable
+    def set_unavailable(self, unavailable: Unavailable, scoped: frozenset[ScopedMark] = frozenset()) -> None:
+        """What is out of capacity now: to everybody, and to those whom a scope names."""
+        if (unavailable, scoped) != (self._unavailable, self._scoped):
+            self._unavailable, self._scoped = unavailable, scoped
             self._rename()
-        self._instruments.unavailable.set(len(unavailable))
+        self._instruments.unavailable.set(len(unavailable) + len(scoped))
 
     def set_account(self, account: AccountFacts) -> None:
         """The account's reservations, with what is free of them now, and its placement groups."""
@@ -217,11 +219,14 @@ class Catalogue:
             if entry.base is None:
                 entry.base = await asyncio.to_thread(self._resolve, snapshot, node_class)
             # Both may have moved on while the thread worked; an older base is answered under its own version.
-            version, unavailable, free = _digest(self._version, key), self._unavailable, self._account.free
+            version, unavailable, scoped = _digest(self._version, key), self._unavailable, self._scoped
+            free = {**self._account.free, **dict.fromkeys(full_reservations(scoped), 0)}
             if self._snapshot is None or self._snapshot.version != snapshot.version:
                 version = _digest(snapshot.version, key)
             if entry.current is None or entry.current.version != version:
-                entry.current = _withheld(entry.base, unavailable, free, version)
+                group = self._account.group_of(placement_selector(node_class)) if node_class is not None else None
+                limited = withheld(scoped, reach_of(node_class, group), entry.base.types)
+                entry.current = _withheld(entry.base, unavailable | limited, free, version)
             return entry.current
 
     def _loaded(self) -> CatalogSnapshot:
@@ -287,6 +292,7 @@ class Catalogue:
             self._account.version,
             repr(sorted(self._measured.items())),
             *(" ".join(offering) for offering in sorted(self._unavailable)),
+            *(" ".join(mark) for mark in sorted(self._scoped)),
         )
         self.wake_waiting()
 

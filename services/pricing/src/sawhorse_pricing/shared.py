@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sawhorse_catalog.aws import Unavailable
 from sawhorse_catalog.measured import Measured
+from sawhorse_pricing.scopes import ScopedMark
 from sawhorse_state.catalog import CatalogStore
 from sawhorse_state.connection import State
 from sawhorse_state.unavailable import UnavailableOfferings
@@ -28,12 +29,13 @@ _GIVE_BACK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('D
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An offering that had no capacity, and the cloud's word for it."""
+    """An offering that had no capacity, and the cloud's word for it. `scope`: for whom; empty for everybody."""
 
     capacity_type: str
     instance_type: str
     zone: str
     reason: str
+    scope: str = ""
 
 
 class Shared(Protocol):
@@ -52,7 +54,11 @@ class Shared(Protocol):
         ...
 
     async def unavailable(self) -> Unavailable:
-        """Offerings out of capacity now."""
+        """Offerings out of capacity now, to everybody."""
+        ...
+
+    async def scoped(self) -> frozenset[ScopedMark]:
+        """Offerings out of capacity now to some only."""
         ...
 
     async def account(self) -> bytes:
@@ -117,6 +123,9 @@ class RedisShared:
     async def unavailable(self) -> Unavailable:
         return await self._offerings.all()
 
+    async def scoped(self) -> frozenset[ScopedMark]:
+        return await self._offerings.scoped()
+
     async def account(self) -> bytes:
         found = await self._state.do("read the account's facts", self._state.redis.get(self._state.key(_ACCOUNT)))
         return bytes(found or b"")
@@ -151,7 +160,9 @@ class RedisShared:
         async with asyncio.TaskGroup() as group:
             for report in reports:
                 group.create_task(
-                    self._offerings.mark(report.capacity_type, report.instance_type, report.zone, report.reason),
+                    self._offerings.mark(
+                        report.capacity_type, report.instance_type, report.zone, report.reason, scope=report.scope
+                    ),
                     name=f"mark-{report.instance_type}",
                 )
 

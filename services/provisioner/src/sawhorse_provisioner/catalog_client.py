@@ -99,7 +99,11 @@ class CatalogClient:
         request = catalog_pb2.ReportUnavailableRequest(
             offerings=[
                 catalog_pb2.UnavailableOffering(
-                    capacity_type=f.capacity_type, instance_type=f.instance_type, zone=f.zone, reason=f.code
+                    capacity_type=f.capacity_type,
+                    instance_type=f.instance_type,
+                    zone=f.zone,
+                    reason=f.code,
+                    scope=f.scope,
                 )
                 for f in failed
             ]

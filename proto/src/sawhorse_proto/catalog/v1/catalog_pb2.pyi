@@ -452,11 +452,16 @@ class UnavailableOffering(_message.Message):
     INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     capacity_type: _builtins.str
     instance_type: _builtins.str
     zone: _builtins.str
     reason: _builtins.str
     """The cloud's error code, or SpotInterruption."""
+    scope: _builtins.str
+    """What the lack is limited to: subnet/ID, group/ID, group/ID/PARTITION, reservation/ID or quota/CLASS/VCPUS. With one,
+    instance_type and zone may be "*". Empty: everybody.
+    """
     def __init__(
         self,
         *,
@@ -464,10 +469,11 @@ class UnavailableOffering(_message.Message):
         instance_type: _builtins.str = ...,
         zone: _builtins.str = ...,
         reason: _builtins.str = ...,
+        scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_type", b"capacity_type", "instance_type", b"instance_type", "reason", b"reason", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_type", b"capacity_type", "instance_type", b"instance_type", "reason", b"reason", "scope", b"scope", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
