@@ -11,6 +11,7 @@ import pytest
 from sawhorse_model import aws
 from sawhorse_model.cluster import Namespace
 from sawhorse_model.labels import HOSTNAME, WELL_KNOWN, ZONE, likely_meant
+from sawhorse_model.manifests.cluster import parse_storage_class, parse_volume
 from sawhorse_model.manifests.pods import parse_pod
 from sawhorse_model.meta import ObjectMeta
 from sawhorse_model.pod import HostPort, Pod, PodAffinityTerm
@@ -21,6 +22,7 @@ from sawhorse_scheduling.snapshot import PodGroup, Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import (
     ZONES,
+    a_claim,
     a_daemonset,
     a_group,
     a_node,
@@ -30,12 +32,15 @@ from sawhorse_testing.builders import (
     a_spread,
     a_term,
     a_type,
+    a_volume,
     a_wish,
     an_expression,
     bound,
     keep_apart,
     keep_near,
+    volumes_of,
 )
+from sawhorse_testing.catalog import common_fixture
 from sawhorse_testing.checker import check_plan
 
 A, B, C = ZONES
@@ -357,3 +362,80 @@ def test_any_limited_resource_rules_a_type_out() -> None:
     plan = plan_of(pods=[PodGroup(a_pod("p", cpu="1"), ("default/p",))], pools=[pool])
 
     assert [n.instance_types for n in plan.new_nodes] == [("m6i.large",)]
+
+
+# 3.2
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        an_expression("karpenter.sh/secret", "In", "x"),
+        an_expression("sub.karpenter.k8s.aws/secret", "Exists"),
+        an_expression("karpenter.sh/capacity-type", "In", "Spot"),
+        an_expression("karpenter.k8s.aws/instance-tenancy", "In", "host"),
+        an_expression("karpenter.k8s.aws/instance-cpu", "Lt", "1", "2"),
+        an_expression(HOSTNAME, "In", "elsewhere"),
+        an_expression("team", "In"),
+    ],
+)
+def test_a_pod_that_asks_for_what_no_node_can_have_is_told_and_holds_up_no_other(expression: Any) -> None:
+    odd = a_group("odd", required_terms=(a_term(expression),))
+
+    plan = plan_of(pods=[odd, a_group("fine")], pools=[a_pool(common_fixture())])
+
+    assert [pods for entry in plan.unschedulable for pods in entry.pods] == ["default/odd-0"]
+    assert {r.code for r in plan.unschedulable[0].reasons} <= {
+        "RequirementsConflict",
+        "InvalidRequirement",
+        "NoOffering",
+    }
+    assert sum(len(n.pods) for n in plan.new_nodes) == 1
+
+
+# 8.4
+
+
+def test_a_claim_that_two_pods_of_a_node_share_counts_once_and_drivers_count_apart() -> None:
+    shared = [bound(a_pod(f"r{n}", claims=("one",)), "n") for n in range(2)]
+    things = [
+        a_claim("one", volume="v1"),
+        a_volume("v1"),
+        a_claim("two", volume="v2"),
+        a_volume("v2"),
+        a_claim("three", volume="v3"),
+        a_volume("v3", driver="other.example.com"),
+    ]
+    limits = {"n": {aws.EBS_DRIVER: 2, "other.example.com": 1}}
+    pods = [a_group(name, claims=(name,)) for name in ("two", "three")]
+    snapshot = Snapshot(
+        options=OPTIONS,
+        pods=tuple(pods),
+        nodes=(a_node("n", pods=shared),),
+        volumes=volumes_of(*things, limits=limits),
+    )
+
+    plan = solve(snapshot)
+
+    assert check_plan(snapshot, plan) == []
+    assert [len(n.pods) for n in plan.existing_nodes] == [2]
+
+
+@pytest.mark.parametrize(
+    ("spec", "driver"),
+    [
+        ({"csi": {"driver": "ebs.csi.aws.com"}}, "ebs.csi.aws.com"),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, "ebs.csi.aws.com"),
+        ({"nfs": {"server": "x", "path": "/"}}, ""),
+    ],
+)
+def test_a_volumes_driver_is_its_csi_driver_also_where_it_was_made_before_csi(
+    spec: dict[str, Any], driver: str
+) -> None:
+    assert parse_volume({"metadata": {"name": "pv"}, "spec": spec}).driver == driver
+
+
+def test_a_class_of_the_provisioner_before_csi_means_the_csi_driver() -> None:
+    raw = {"metadata": {"name": "gp2"}, "provisioner": "kubernetes.io/aws-ebs"}
+
+    assert parse_storage_class(raw).provisioner == "ebs.csi.aws.com"

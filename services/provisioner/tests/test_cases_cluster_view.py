@@ -16,7 +16,10 @@ from sawhorse_model.labels import (
     ZONE,
 )
 from sawhorse_model.labels import NODEPOOL as NODEPOOL_LABEL
+from sawhorse_provisioner.pending import effective_zone
 from sawhorse_scheduling.snapshot import ExistingNode, Snapshot
+from sawhorse_testing.builders import a_claim as claim_of
+from sawhorse_testing.builders import a_group, a_term, a_volume, an_expression, volumes_of
 
 ID = "fake:///a/i-1"
 OWN = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -275,3 +278,47 @@ async def test_a_pool_that_changes_while_the_plan_is_made_gets_no_claim_of_that_
     assert world.claims() == []
     assert world.cloud.launches() == []
     assert "LimitReached" in world.events("FailedScheduling")[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "zone"),
+    [
+        ({}, "flexible"),
+        ({"node_selector": {ZONE: "us-west-2a"}}, "us-west-2a"),
+        ({"required_terms": (a_term(an_expression(ZONE, "In", "us-west-2a", "us-west-2b")),)}, "flexible"),
+        ({"required_terms": (a_term(an_expression(ZONE, "NotIn", "us-west-2a")),)}, "flexible"),
+        ({"node_selector": {ZONE: "a"}, "required_terms": (a_term(an_expression(ZONE, "In", "b")),)}, "none"),
+        ({"claims": ("data",)}, "us-west-2b"),
+        ({"claims": ("data",), "node_selector": {ZONE: "us-west-2a"}}, "none"),
+        ({"claims": ("missing",)}, "none"),
+    ],
+)
+def test_a_pods_effective_zone_is_what_its_rules_and_volumes_leave(spec: dict[str, Any], zone: str) -> None:
+    volumes = volumes_of(claim_of("data", volume="pv"), a_volume("pv", zone="us-west-2b"))
+
+    assert effective_zone(a_group(**spec), volumes) == zone
+
+
+@pytest.mark.looptime
+async def test_pending_and_ignored_pods_are_counted_as_karpenter_counts_them(world: Any, looptime: Any) -> None:
+    world.node_class()
+    world.pool()
+    match_fields = {"key": "metadata.name", "operator": "In", "values": ["x"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [match_fields]}]}
+    world.pod("odd-1", affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    world.pod("tied-1", selector={ZONE: "us-west-2f"})
+    world.pod("giant-1", cpu="500")
+
+    async with world.leading() as replica:
+        await world.until(lambda: len(world.events("FailedScheduling")) == 3)
+        zones = {
+            zone: replica.count(
+                "karpenter_scheduler_pending_pods_by_effective_zone_count", controller="provisioner", zone=zone
+            )
+            for zone in ("us-west-2f", "flexible", "none")
+        }
+        ignored = replica.count("karpenter_scheduler_ignored_pods_count")
+        unschedulable = replica.count("karpenter_scheduler_unschedulable_pods_count", controller="provisioner")
+
+    assert zones == {"us-west-2f": 1, "flexible": 1, "none": 1}
+    assert (ignored, unschedulable) == (1, 3)

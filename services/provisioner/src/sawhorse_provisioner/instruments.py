@@ -46,6 +46,12 @@ class Instruments:
         self.unschedulable_pods = gauge(
             "karpenter_scheduler_unschedulable_pods_count", "Pods without a place in the last plan.", ("controller",)
         )
+        self.ignored_pods = gauge("karpenter_scheduler_ignored_pods_count", "Pods that no plan can be made for.")
+        self.pending_by_zone = gauge(
+            "karpenter_scheduler_pending_pods_by_effective_zone_count",
+            "Pods in the last plan by the zone that they are held to: its name, flexible, or none.",
+            ("controller", "zone"),
+        )
         self.queue_depth = gauge(
             "karpenter_scheduler_queue_depth", "Pods in the plan that is being made.", ("controller",)
         )

@@ -21,6 +21,7 @@ from sawhorse_provisioner.catalog_client import ResolvedTypes
 from sawhorse_provisioner.claims import claim_from_plan, claim_name
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.instruments import Instruments
+from sawhorse_provisioner.pending import by_effective_zone, ignored
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.pods import class_name, owner_uid
 from sawhorse_provisioner.pool_types import NO_COMPATIBLE_INSTANCE_TYPES
@@ -146,8 +147,12 @@ class Provisioner:
         for pool, why in self._state.pool_types.look(frozen.snapshot.pools):
             meta = pool.nodepool.meta
             self._announcer.warn(NODEPOOL_KIND, meta, NO_COMPATIBLE_INSTANCE_TYPES, why, timedelta(minutes=1))
+        self._instruments.pending_by_zone.clear()
+        for zone, number in by_effective_zone(frozen.snapshot).items():
+            self._instruments.pending_by_zone.labels("provisioner", zone).set(number)
         if not frozen.pods:
             self._instruments.unschedulable_pods.labels("provisioner").set(0)
+            self._instruments.ignored_pods.set(0)
             outcome = Outcome(targets=frozen.expected)
             self._planned(frozen, outcome)
             self._tell_where(frozen, outcome.targets)
@@ -159,6 +164,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         self._instruments.queue_depth.labels("provisioner").set(0)
         self._instruments.scheduling_seconds.labels("provisioner").observe(seconds)
+        self._instruments.ignored_pods.set(ignored(plan))
         outcome = await self._act(frozen, plan, resolved)
         self._planned(frozen, outcome)
         await self._tell(frozen, outcome, seconds, batch)
