@@ -3,6 +3,7 @@
 import zlib
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +89,17 @@ def test_an_empty_fetch_is_never_plausible() -> None:
 
 def test_a_first_fetch_with_something_in_it_is_plausible() -> None:
     assert is_plausible(a_snapshot(types=1), None)
+
+
+def test_a_missing_page_is_not_plausible_and_a_few_withdrawn_types_are() -> None:
+    facts = [msgspec.structs.replace(common_facts()[0], name=f"m9.{n}xlarge") for n in range(1000)]
+    prices = PriceBook(on_demand={fact.name: 1.0 for fact in facts})
+    before, cut, fewer = (
+        make_snapshot(facts[missing:], ZONES, prices, region="us-west-2", fetched_at=0.0) for missing in (0, 100, 20)
+    )
+
+    assert why_implausible(cut, before) == "the answer holds 900 instance types, before there were 1000"
+    assert is_plausible(fewer, before)
 
 
 def test_less_than_half_of_before_is_not_plausible_and_half_is() -> None:

@@ -124,11 +124,14 @@ def with_retired(facts: Iterable[InstanceFacts], last: CatalogSnapshot | None) -
     return (*now, *(msgspec.structs.replace(fact, retired=True) for fact in gone))
 
 
-def why_implausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> str:
-    """Why a fetch looks incomplete: nothing in it, or less than half of before. Empty when it looks fine.
+_FEW = 20
 
-    Clouds do not withdraw half of their types overnight; a cut page or a throttled call looks just like it. The caller
-    takes a second look before it believes such an answer.
+
+def why_implausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> str:
+    """Why a fetch looks incomplete: nothing in it, or much less than before. Empty when it looks fine.
+
+    Clouds withdraw a handful of types at a time; a page that was cut off looks like a hundred of them. The caller takes
+    a second look before it believes such an answer.
     """
     counts = [
         ("instance types", _listed(new), _listed(old) if old else 0),
@@ -139,7 +142,7 @@ def why_implausible(new: CatalogSnapshot, old: CatalogSnapshot | None) -> str:
     for what, now, before in counts:
         if now == 0:
             return f"the answer holds no {what}"
-        if now * 2 < before:
+        if now * 2 < before or before - now > max(_FEW, before // 20):
             return f"the answer holds {now} {what}, before there were {before}"
     return ""
 
