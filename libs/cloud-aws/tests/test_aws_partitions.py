@@ -1,12 +1,21 @@
 """Partitions of a placement group: which one a fleet takes, and which it leaves alone for a while."""
 
+from typing import Any
+
 import pytest
 
 from sawhorse_catalog.account import PlacementGroup
+from sawhorse_cloud.cloud import Instance
 from sawhorse_cloud.errors import InsufficientCapacityError
+from sawhorse_cloud_aws.boot import ClusterFacts
+from sawhorse_cloud_aws.fleet import FleetLauncher
 from sawhorse_cloud_aws.partitions import FULL_SECONDS, FullPartitions, partition_for
-from sawhorse_model.aws import PLACEMENT_GROUP_PARTITION
+from sawhorse_cloud_aws.subnets import SubnetPicker
+from sawhorse_cloud_aws.templates import LaunchTemplates
+from sawhorse_model.aws import PLACEMENT_GROUP_PARTITION, EC2NodeClass, parse_ec2_node_class
 from sawhorse_model.requirements import Operator, Requirements, RequirementSpec
+from sawhorse_testing.catalog import an_instance_type
+from sawhorse_testing.cloud_worlds import a_claim, an_ec2_node_class
 
 GROUP = PlacementGroup(id="pg-1", name="apart", strategy="partition", partitions=12)
 LARGE, XLARGE = ("m5.large", "us-west-2a"), ("m5.xlarge", "us-west-2a")
@@ -54,3 +63,71 @@ def test_a_full_partition_is_tried_again_after_three_minutes() -> None:
     now[0] = FULL_SECONDS
 
     assert full.full("pg-1", [LARGE]) == frozenset()
+
+
+class FullEc2:
+    """Answers every fleet with one error for each override, and launches nothing."""
+
+    def __init__(self, code: str, message: str = "none left") -> None:
+        self.code = code
+        self.message = message
+        self.partitions: list[int] = []
+
+    async def create_launch_template(self, **request: Any) -> dict[str, Any]:
+        self.partitions.append(request["LaunchTemplateData"]["Placement"].get("PartitionNumber", 0))
+        return {}
+
+    async def create_fleet(self, **request: Any) -> dict[str, Any]:
+        overrides = [o for config in request["LaunchTemplateConfigs"] for o in config["Overrides"]]
+        errors = [
+            {"ErrorCode": self.code, "ErrorMessage": self.message, "LaunchTemplateAndOverrides": {"Overrides": o}}
+            for o in overrides
+        ]
+        return {"Instances": [], "Errors": errors}
+
+
+def a_launcher(ec2: FullEc2, group: PlacementGroup) -> FleetLauncher:
+    async def group_of(node_class: EC2NodeClass) -> PlacementGroup:
+        return group
+
+    async def nothing(token: str) -> list[Instance]:
+        return []
+
+    return FleetLauncher(
+        ec2=ec2,
+        templates=LaunchTemplates(ec2=ec2, cluster="demo", monotonic=lambda: 0.0),
+        subnets=SubnetPicker(monotonic=lambda: 0.0),
+        find=nothing,
+        group_of=group_of,
+        cluster=ClusterFacts("demo", "https://demo.example", "Q0E=", "10.100.0.0/16", "1.36"),
+        region="us-west-2",
+        monotonic=lambda: 0.0,
+    )
+
+
+async def refused(launcher: FleetLauncher, token: str) -> InsufficientCapacityError:
+    node_class = parse_ec2_node_class(an_ec2_node_class(spec={"placementGroupSelector": {"name": "apart"}}))
+    types = [an_instance_type("m5.large", price=0.1, spot_price=0.04, zones=("us-west-2a",))]
+    with pytest.raises(InsufficientCapacityError) as error:
+        await launcher.launch(token, [a_claim()], node_class, types)
+    return error.value
+
+
+async def test_a_full_partition_is_marked_alone_and_the_next_fleets_take_the_others() -> None:
+    ec2 = FullEc2("InsufficientInstanceCapacity")
+    launcher = a_launcher(ec2, PlacementGroup(id="pg-1", name="apart", strategy="partition", partitions=4))
+
+    errors = [await refused(launcher, f"token-{n}") for n in range(4)]
+
+    marked = [(f.capacity_type, f.instance_type, f.zone, f.scope) for e in errors for f in e.failed]
+    assert sorted(ec2.partitions) == [1, 2, 3, 4]
+    assert marked == [("spot", "m5.large", "us-west-2a", f"group/pg-1/{n}") for n in ec2.partitions]
+
+
+async def test_a_spread_group_that_is_full_in_a_zone_is_no_fault_and_marks_the_zone_for_the_group() -> None:
+    ec2 = FullEc2("InstanceLimitExceeded", "The limit of instances in this spread group was reached.")
+    launcher = a_launcher(ec2, PlacementGroup(id="pg-2", name="apart", strategy="spread"))
+
+    error = await refused(launcher, "token")
+
+    assert [(f.instance_type, f.zone, f.scope) for f in error.failed] == [("*", "us-west-2a", "group/pg-2")]
