@@ -1,18 +1,20 @@
 """Corners where rules meet: each of these was wrong once, or could be."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sawhorse_model import aws
-from sawhorse_model.labels import HOSTNAME, ZONE
+from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, ZONE
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import (
     ZONES,
     a_claim,
+    a_daemonset,
     a_group,
     a_node,
     a_pod,
@@ -20,6 +22,7 @@ from sawhorse_testing.builders import (
     a_spread,
     a_storage_class,
     a_type,
+    an_expression,
     bound,
     keep_near,
     volumes_of,
@@ -114,3 +117,32 @@ def test_pods_that_follow_others_measure_their_spread_over_every_zone_that_they_
 
     assert zones_of(plan, "web") == {}
     assert zones_of(plan, "cache") == {A: 1}
+
+
+def test_a_daemon_that_uses_resource_claims_takes_nothing_as_such_pods_are_not_planned() -> None:
+    daemon = a_daemonset(cpu="15", resource_claims=True)
+
+    plan = plan_of(pods=[a_group(cpu="2")], daemons=[daemon], nodes=[a_node("n1", cpu="1")], pools=[a_pool([BIG])])
+
+    assert len(plan.new_nodes) == 1
+
+
+def test_pods_follow_those_whose_capacity_type_must_stay_open() -> None:
+    spot = a_type("m6i.large", "2", "8Gi", price=0.1, spot=0.03)
+    two = replace(an_expression(CAPACITY_TYPE, "Exists"), min_values=2)
+    web = a_group(count=2, cpu="1", affinity=(keep_near(CAPACITY_TYPE, app="job", weight=10),))
+    db = a_group("db", 3, affinity=(keep_near(ZONE),))
+
+    plan = plan_of(pods=[web, db], nodes=[a_node("n1", cpu="300m", zone=B)], pools=[a_pool([spot], requirements=[two])])
+
+    assert plan.unschedulable == ()
+
+
+def test_a_spread_over_others_pods_is_dealt_once_those_are() -> None:
+    web = a_group(count=6, cpu="2", spread=(a_spread(app="db"),))
+    db = a_group("db", 2, cpu="100m", node_selector={ZONE: A})
+
+    plan = plan_of(pods=[web, db], pools=[a_pool([BIG])])
+
+    assert plan.unschedulable == ()
+    assert A not in zones_of(plan, "web")

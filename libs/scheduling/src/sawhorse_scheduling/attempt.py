@@ -190,21 +190,22 @@ class Attempter:
     def _new_domains(self, members: PodClass, keys: tuple[str, ...]) -> list[tuple[str | None, ...]]:
         """Combinations that a new node may be made in.
 
-        Where none of them can take the class, labels that only wishes or other classes' rules read are left open.
+        Where none of them can take the class, labels that only wishes read are left open, then those that only other
+        classes' rules read.
         """
         problem = self.problem
-        listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
-        pinned: list[tuple[str | None, ...]] = list(product(*listed))
-        if any(self._can_open(members, keys, values) for values in pinned):
-            return pinned
         topology = problem.topology
-        hard = {use.key for use in topology.uses[members.index] if use.hard}
-        hard |= {use.key for use in topology.near[members.index]}
-        hard |= {topology.apart.rules[rule].key for rule in topology.apart.owned[members.index]}
-        open_ended: list[list[str | None]] = [
-            [*values] if key in hard else [None] for key, values in zip(keys, listed, strict=True)
-        ]
-        return list(product(*open_ended))
+        own = topology.own_hard_keys(members)
+        listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
+        found: list[tuple[str | None, ...]] = []
+        for needed in dict.fromkeys((frozenset(keys), own | topology.watched_keys(members), own)):
+            pinned: list[list[str | None]] = [
+                [*values] if key in needed else [None] for key, values in zip(keys, listed, strict=True)
+            ]
+            found = list(product(*pinned))
+            if any(self._can_open(members, keys, values) for values in found):
+                break
+        return found
 
     def _can_open(self, members: PodClass, keys: tuple[str, ...], values: tuple[str | None, ...]) -> bool:
         combo = Combo(dict(zip(keys, values, strict=True)), 0, new=True)

@@ -30,10 +30,12 @@ AUTOMATIC = tuple(
 def tolerates(daemon: DaemonSet, taints: Sequence[Taint]) -> bool:
     """Whether the daemon's pods may run beside these taints (PreferNoSchedule never keeps them off).
 
-    Pods with resource claims are not planned, so daemons that have some run nowhere.
+    Those that use resource claims (DRA) are passed over, as nothing is planned for such pods.
     """
-    spec = daemon.template.spec
-    return not spec.resource_claims and untolerated(taints, (*spec.tolerations, *AUTOMATIC)) is None
+    return (
+        not daemon.template.spec.resource_claims
+        and untolerated(taints, (*daemon.template.spec.tolerations, *AUTOMATIC)) is None
+    )
 
 
 def runs_on_types(

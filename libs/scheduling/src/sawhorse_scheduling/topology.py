@@ -85,12 +85,20 @@ class Topology:
     def keys(self, members: PodClass) -> tuple[str, ...]:
         """The labels whose value must be known for a class: its own rules', and hard rules' that count it."""
         row = members.index
-        own = {use.key for use in self.uses[row]} | {use.key for use in self.near[row]}
-        own |= {wish.key for wish in self.wishes[row]}
-        own |= {self.apart.rules[rule].key for rule in (*self.apart.owned[row], *self.apart.meant[row])}
-        watched = self.hard_groups | self.near_groups
+        wished = {use.key for use in self.uses[row]} | {wish.key for wish in self.wishes[row]}
+        return tuple(sorted(wished | self.own_hard_keys(members) | self.watched_keys(members)))
+
+    def own_hard_keys(self, members: PodClass) -> frozenset[str]:
+        """The labels that hard rules of the class itself read."""
+        row = members.index
+        own = {use.key for use in self.uses[row] if use.hard} | {use.key for use in self.near[row]}
+        return frozenset(own | {self.apart.rules[rule].key for rule in self.apart.owned[row]})
+
+    def watched_keys(self, members: PodClass) -> frozenset[str]:
+        """The labels by which hard rules of other classes count the class."""
+        row, watched = members.index, self.hard_groups | self.near_groups
         others = {self.groups[g].key for g in self.counted_by[row] if g in watched}
-        return tuple(sorted(own | others))
+        return frozenset(others | {self.apart.rules[rule].key for rule in self.apart.meant[row]})
 
     def is_ruled(self, members: PodClass) -> bool:
         """Whether hard rules of the class's own say in which domains it may be."""
@@ -103,7 +111,7 @@ class Topology:
 
     def serving_order(self, classes: Sequence[PodClass]) -> list[PodClass]:
         """Classes without rules over domains first: the others then see where those are, and before each class
-        those that it must be near."""
+        those that it must be near, and those that it is spread by without counting itself."""
         by_group: dict[int, list[PodClass]] = {}
         for c in classes:
             for group in self.counted_by[c.index]:
@@ -116,8 +124,10 @@ class Topology:
             if c.index in entered:
                 return
             entered.add(c.index)
-            for use in self.near[c.index]:
-                for other in by_group.get(use.group, ()):
+            groups = [use.group for use in self.near[c.index]]
+            groups += [u.group for u in self.uses[c.index] if u.hard and u.group not in self.counted_by[c.index]]
+            for group in groups:
+                for other in by_group.get(group, ()):
                     visit(other)
             for other in liked.get(c.index, ()):
                 visit(other)
