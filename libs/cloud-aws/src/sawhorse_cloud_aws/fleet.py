@@ -382,10 +382,15 @@ class FleetLauncher:
                 action=action,
             )
         asked = sum(len(c["Overrides"]) for c in request["LaunchTemplateConfigs"])
+        codes = sorted({f.code for f in failed})
+        # Where it is a quota or a missing role everywhere, more types would not help: say what does.
+        words = {launch_word(code, "") for code in codes}
+        word, action = words.pop() if len(words) == 1 else ("", "")
         raise InsufficientCapacityError(
-            f"no capacity in any of {asked} offerings ({launch.choice.capacity_type})",
+            f"no capacity in any of {asked} offerings ({', '.join([launch.choice.capacity_type, *codes])})",
             failed=failed,
-            action="Allow more instance types or zones in the NodePool.",
+            reason=word,
+            action=action or "Allow more instance types or zones in the NodePool.",
         )
 
     def _note_full(self, launch: Launch, failed: Sequence[FailedOffering]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Partitions of a placement group: which one a fleet takes, and which it leaves alone for a while."""
+"""Launches that find no capacity: what they mark, what they say of it, and which partitions the next ones take."""
 
 from typing import Any
 
@@ -131,3 +131,22 @@ async def test_a_spread_group_that_is_full_in_a_zone_is_no_fault_and_marks_the_z
     error = await refused(launcher, "token")
 
     assert [(f.instance_type, f.zone, f.scope) for f in error.failed] == [("*", "us-west-2a", "group/pg-2")]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "helps"),
+    [
+        ("InsufficientInstanceCapacity", "InsufficientCapacity", "Allow more instance types"),
+        ("VcpuLimitExceeded", "VCPULimitExceeded", "Ask AWS for a higher quota."),
+        ("MaxSpotInstanceCountExceeded", "SpotQuotaExceeded", "Ask AWS for a higher quota."),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "SpotSLRCreationFailed", "service-linked role"),
+    ],
+)
+async def test_a_launch_without_a_machine_names_the_code_and_what_helps(code: str, reason: str, helps: str) -> None:
+    launcher = a_launcher(FullEc2(code), PlacementGroup(id="pg-3", name="apart", strategy="cluster"))
+
+    error = await refused(launcher, "token")
+
+    assert code in str(error)
+    assert error.reason == reason
+    assert helps in error.action
