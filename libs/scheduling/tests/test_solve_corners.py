@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sawhorse_model import aws
-from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, ZONE
+from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, ZONE
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
 from sawhorse_scheduling.solve import solve
@@ -22,6 +22,7 @@ from sawhorse_testing.builders import (
     a_spread,
     a_storage_class,
     a_type,
+    a_wish,
     an_expression,
     bound,
     keep_near,
@@ -146,3 +147,24 @@ def test_a_spread_over_others_pods_is_dealt_once_those_are() -> None:
 
     assert plan.unschedulable == ()
     assert A not in zones_of(plan, "web")
+
+
+def test_of_three_wishes_as_much_weight_as_possible_is_kept() -> None:
+    kind = a_type("m6i.large", "2", "8Gi", price=0.1, spot=0.03)
+    wishes = (
+        a_wish(30, an_expression(ZONE, "In", B)),
+        a_wish(20, an_expression(ARCH, "In", "arm64")),
+        a_wish(15, an_expression(CAPACITY_TYPE, "In", "on-demand")),
+    )
+
+    plan = plan_of(pods=[a_group(preferred_terms=wishes)], pools=[a_pool([kind])])
+
+    assert [(n.zone, n.capacity_type.value) for n in plan.new_nodes] == [(B, "on-demand")]
+
+
+def test_of_many_wishes_that_exclude_each_other_the_heaviest_is_kept() -> None:
+    wishes = tuple(a_wish(weight, an_expression(ZONE, "In", ZONES[weight % 3])) for weight in range(10, 17))
+
+    plan = plan_of(pods=[a_group(preferred_terms=wishes)], pools=[a_pool([BIG])])
+
+    assert [n.zone for n in plan.new_nodes] == [ZONES[16 % 3]]

@@ -6,6 +6,7 @@ and image alone are one class. Classes are sorted, largest first, by a key that 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from sawhorse_model.labels import normalize
 from sawhorse_model.pod import NodeSelectorTerm, Pod, PodSpec
@@ -16,6 +17,7 @@ from sawhorse_scheduling.plan import Reason
 from sawhorse_scheduling.snapshot import PodGroup, Snapshot
 from sawhorse_scheduling.volumes import Wants
 
+_WISHES = 4  # as many preferences are looked at in every combination
 _NEGATIVE = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
 
 
@@ -111,7 +113,7 @@ def required_terms(spec: PodSpec) -> tuple[Requirements, ...]:
 
 
 def _levels(spec: PodSpec, *, ignore_preferences: bool) -> tuple[tuple[Requirements, ...], ...]:
-    """All preferences together, then each alone from the heaviest, then none."""
+    """All preferences together, then fewer of them by the weight that they have together, then none."""
     strict = required_terms(spec)
     if ignore_preferences or not strict:
         return (strict,)
@@ -119,12 +121,12 @@ def _levels(spec: PodSpec, *, ignore_preferences: bool) -> tuple[tuple[Requireme
         (p for p in spec.preferred_terms if p.term.expressions and not p.term.match_fields and not fault_of(p.term)),
         key=lambda p: -p.weight,
     )
-    asked = [tuple(wish.term.expressions) for wish in wishes]
-    if len(asked) > 1:
-        asked.insert(0, tuple(e for expressions in asked for e in expressions))
+    # Of many, only all, all but one, and each alone are looked at.
+    sizes = sorted({len(wishes), len(wishes) - 1, 1} - {0}) if len(wishes) > _WISHES else range(1, len(wishes) + 1)
+    kept_together = [kept for size in sizes for kept in combinations(wishes, size)]
     levels: list[tuple[Requirements, ...]] = []
-    for expressions in asked:
-        wish = term_requirements({}, expressions)
+    for some in sorted(kept_together, key=lambda some: -sum(wish.weight for wish in some)):
+        wish = term_requirements({}, [e for one in some for e in one.term.expressions])
         choices = () if wish is None else tuple(together(choice, wish) for choice in strict)
         kept = tuple(choice for choice in choices if choice is not None)
         if kept and kept not in levels:
