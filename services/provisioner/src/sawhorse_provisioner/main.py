@@ -124,19 +124,7 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
         if not version:
             version = ".".join(map(str, await kube.server_version()))
         cloud = await enter(
-            connect_cloud(
-                AwsSettings(
-                    cluster_name=settings.cluster_name,
-                    region=settings.aws_region,
-                    endpoint_url=settings.aws_endpoint_url,
-                    cluster_endpoint=settings.cluster_endpoint,
-                    cluster_ca=settings.cluster_ca_bundle,
-                    service_cidr=settings.service_cidr,
-                    kubernetes_version=version,
-                    dry_runs=DryRunMode.ADVISE if settings.disable_dry_run else DryRunMode.REQUIRE,
-                ),
-                template_step=lambda: steps.at(Step.TEMPLATE),
-            )
+            connect_cloud(aws_settings(settings, version), template_step=lambda: steps.at(Step.TEMPLATE))
         )
         pricing = await enter(channel(settings.pricing_address, tls=tls, insecure_allowed=settings.insecure_grpc))
         catalog = CatalogClient(catalog_pb2_grpc.CatalogServiceStub(pricing), words.kind)
@@ -220,6 +208,20 @@ async def serve(settings: Settings, stop: Event, steps: Steps) -> None:
             stop=stop,
             drain=settings.drain_timeout,
         )
+
+
+def aws_settings(settings: Settings, kubernetes_version: str) -> AwsSettings:
+    """How the cloud is reached, as the settings say."""
+    return AwsSettings(
+        cluster_name=settings.cluster_name,
+        region=settings.aws_region,
+        endpoint_url=settings.aws_endpoint_url,
+        cluster_endpoint=settings.cluster_endpoint,
+        cluster_ca=settings.cluster_ca_bundle,
+        service_cidr=settings.service_cidr,
+        kubernetes_version=kubernetes_version,
+        dry_runs=DryRunMode.ADVISE if settings.disable_dry_run else DryRunMode.REQUIRE,
+    )
 
 
 def solve_options(settings: Settings) -> SolveOptions:
