@@ -146,7 +146,7 @@ class Collector:
         self._suspects = frozenset(n.meta.uid for n in stale)
         self._rounds += 1
         if self._rounds % _TEMPLATES_EVERY == 0:
-            await self._guarded("launch template", "all", self._collect_templates())
+            await self._guarded("launch_template", "all", self._collect_templates())
 
     async def _collect_templates(self) -> bool:
         return await self._cloud.collect_templates(self._state.node_classes()) > 0

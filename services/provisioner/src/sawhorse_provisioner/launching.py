@@ -386,15 +386,14 @@ class Launcher:
         log.warning(
             "no capacity", nodepool=pool, nodeclaims=len(claims), offerings=len(error.failed), error=describe(error)
         )
-        # Where nothing is marked the same plan would come again at once.
         marked = await self._report(pool, error.failed)
-        held = self._state.pace.failed(pool) if marked else self._state.pace.hold(pool)
+        held = self._state.pace.failed(pool, at_once=not marked)
         if held:
             log.warning("pool left out for a while, as its launches fail", nodepool=pool, retry_seconds=round(held, 1))
         await self._give_up(fleet, claims, "InsufficientCapacityError", describe(error), "insufficient_capacity")
 
     async def _class_not_ready(self, fleet: _Fleet, claims: Sequence[NodeClaim], error: Exception) -> None:
-        delay = self._state.pace.hold(claims[0].nodepool)
+        delay = self._state.pace.failed(claims[0].nodepool, at_once=True)
         log.warning("node class not ready", nodepool=claims[0].nodepool, retry_seconds=delay, error=describe(error))
         await self._give_up(fleet, claims, "NodeClassNotReady", describe(error), "nodeclass_not_ready")
 

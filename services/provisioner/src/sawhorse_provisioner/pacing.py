@@ -40,10 +40,14 @@ class PoolPace:
         """Whether planning leaves the pool out for now."""
         return self._held.get(pool, 0.0) > self._clock.monotonic()
 
-    def failed(self, pool: str) -> float:
-        """A launch of this pool found no capacity; returns for how many seconds the pool is left out, 0 for not."""
+    def failed(self, pool: str, *, at_once: bool = False) -> float:
+        """A launch of this pool gave nothing; returns for how many seconds the pool is left out, 0 for not.
+
+        Args:
+            at_once: nothing was learned that would make the next plan another one: leave the pool out from now on.
+        """
         count = self._failures[pool] = self._failures.get(pool, 0) + 1
-        return self.hold(pool) if count > FREE_FAILURES else 0.0
+        return self.hold(pool) if at_once or count > FREE_FAILURES else 0.0
 
     def worked(self, pool: str) -> bool:
         """A launch of this pool gave machines; returns whether that ends a row of failures."""
