@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
+
 from sawhorse_model.labels import normalize
 from sawhorse_model.pod import NodeSelectorTerm, Pod, PodSpec
 from sawhorse_model.requirements import Operator, Requirement, Requirements, RequirementSpec
 from sawhorse_model.resources import CPU, MEMORY
+from sawhorse_scheduling.arrays import IntArray
 from sawhorse_scheduling.matching import AllOf, Matcher, spread_selector, term_matcher
 from sawhorse_scheduling.plan import Reason
+from sawhorse_scheduling.selection import Selection
 from sawhorse_scheduling.snapshot import PodGroup, Snapshot
 from sawhorse_scheduling.volumes import Wants
 
@@ -69,6 +73,25 @@ class PodClass:
     def required(self) -> tuple[Requirements, ...]:
         """The hard part: one of these must hold."""
         return self.levels[-1]
+
+
+class ClassSelection:
+    """How many pods of one unit of each class a matcher means."""
+
+    def __init__(self, classes: Sequence[PodClass]) -> None:
+        """Rows of the answers are the classes in this order."""
+        parts = [(row, part) for row, members in enumerate(classes) for part in members.members]
+        self._size = len(classes)
+        self._row = np.array([row for row, _ in parts], dtype=np.int64)
+        self._count = np.array([part.count for _, part in parts], dtype=np.int64)
+        self._selection = Selection([part.pod for _, part in parts])
+
+    def of(self, matcher: Matcher | AllOf) -> IntArray:
+        """(C,) pods."""
+        meant = self._selection.of(matcher)
+        counts = np.zeros(self._size, dtype=np.int64)
+        np.add.at(counts, self._row[meant], self._count[meant])
+        return counts
 
 
 def term_requirements(selector: dict[str, str], specs: Sequence[RequirementSpec]) -> Requirements | None:
@@ -170,9 +193,12 @@ def group_classes(
     wants = wants or tuple(Wants() for _ in snapshot.pods)
     options = snapshot.options
     by_key: dict[str, list[int]] = {}
+    selection = Selection([group.pod for group in snapshot.pods])
+    meant = np.array([selection.of(matcher) for matcher in matchers], dtype=np.bool_)
+    told = np.where(meant.reshape(len(matchers), -1).T, "1", "0").tolist() if matchers else [()] * len(snapshot.pods)
     for index, group in enumerate(snapshot.pods):
         if group.count:
-            by_key.setdefault(_key(group.pod, wants[index], snapshot, matchers), []).append(index)
+            by_key.setdefault(_key(group.pod, wants[index], snapshot, "".join(told[index])), []).append(index)
 
     def size(key: str) -> tuple[int, int, str]:
         requests = snapshot.pods[by_key[key][0]].pod.spec.requests
@@ -214,8 +240,12 @@ def _placed(level: tuple[Requirements, ...], places: tuple[Requirements, ...]) -
     return tuple(dict.fromkeys(both for both in found if both is not None))
 
 
-def _key(pod: Pod, wants: Wants, snapshot: Snapshot, matchers: Sequence[Matcher]) -> str:
-    """A text that is equal for pods with equal wishes, and the same in every run."""
+def _key(pod: Pod, wants: Wants, snapshot: Snapshot, meant: str) -> str:
+    """A text that is equal for pods with equal wishes, and the same in every run.
+
+    Args:
+        meant: whether each selector in play means the pod.
+    """
     spec = pod.spec
     scoped = bool(spec.spread or spec.affinity or spec.anti_affinity)
     namespace, labels = pod.meta.namespace, pod.meta.labels
@@ -232,6 +262,6 @@ def _key(pod: Pod, wants: Wants, snapshot: Snapshot, matchers: Sequence[Matcher]
         (wants.choices, wants.refusal),
         spec.resource_claims,
         namespace if scoped else "",
-        [matcher.matches(namespace, labels) for matcher in matchers],
+        meant,
     )
     return repr(parts)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
 from sawhorse_scheduling.arrays import IntArray
-from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.classes import ClassSelection, PodClass
 from sawhorse_scheduling.existing import NodeTable
 from sawhorse_scheduling.matching import Matcher, is_hostname, spread_matcher, term_matcher
 from sawhorse_scheduling.snapshot import Snapshot
@@ -66,11 +66,12 @@ def build_company(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTa
     weights = np.zeros((len(classes), len(order)), dtype=np.int64)
     for index, matcher_number, weight in wanted:
         weights[index, matcher_number] += weight
-    adds = [[c.selected(matcher) for matcher in order] for c in classes]
-    bound = [[sum(map(matcher.selects, node.pods)) for node in table.nodes] for matcher in order]
+    selection = ClassSelection(classes)
+    adds = [selection.of(matcher) for matcher in order]
+    bound = [table.bound.of(matcher) for matcher in order]
     return Company(
         weights,
-        np.array(adds, dtype=np.int64).reshape(weights.shape),
+        np.array(adds, dtype=np.int64).reshape(len(order), len(classes)).T,
         np.array(bound, dtype=np.int64).reshape(len(order), len(table.nodes)),
     )
 

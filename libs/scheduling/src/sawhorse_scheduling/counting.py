@@ -3,9 +3,9 @@
 import numpy as np
 
 from sawhorse_model.labels import CAPACITY_TYPE, ZONE
-from sawhorse_model.pod import Pod
 from sawhorse_scheduling.arrays import BoolArray, IntArray, any_along
 from sawhorse_scheduling.attempt import Attempt
+from sawhorse_scheduling.classes import ClassSelection
 from sawhorse_scheduling.existing import KnownLabels
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.problem import Problem
@@ -23,7 +23,7 @@ class Counting:
             for load in pattern.loads:
                 for members, number in load.items():
                     self.pods[row, members] += number
-        self._samples, self._labelled = _by_labels(problem)
+        self._selection = ClassSelection(problem.classes)
         self.labels = [pattern_labels(problem, pattern) for pattern in attempt.patterns]
 
     def own(self, index: int, key: str) -> dict[str, int]:
@@ -49,7 +49,7 @@ class Counting:
         problem, table = self.problem, self.problem.table
         rule = problem.topology.groups[group]
         sure = dict(problem.topology.existing_counts[group])
-        matching: IntArray = self._labelled @ np.array([rule.matcher.selects(p) for p in self._samples], dtype=np.int64)
+        matching = self._selection.of(rule.matcher)
         takes_part: dict[int, bool] = {}
         for (members, row), number in self.attempt.filled.items():
             if not matching[members]:
@@ -90,24 +90,6 @@ class Counting:
             if all(key in labels and wish.has(labels[key]) for key, wish in fit.custom.items()):
                 served |= fit.allow
         return (labels[rule.key] if possible else None), not (pattern.allow & ~served).any()
-
-
-def _by_labels(problem: Problem) -> tuple[list[Pod], IntArray]:
-    """Pods that differ in what selectors read (K), and how many like each a unit of each class has (C, K)."""
-    samples: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-    pods: list[Pod] = []
-    parts: list[tuple[int, int, int]] = []
-    for c in problem.classes:
-        for part in c.members:
-            meta = part.pod.meta
-            at = samples.setdefault((meta.namespace, frozenset(meta.labels.items())), len(samples))
-            if at == len(pods):
-                pods.append(part.pod)
-            parts.append((c.index, at, part.count))
-    counts = np.zeros((len(problem.classes), len(pods)), dtype=np.int64)
-    for index, at, count in parts:
-        counts[index, at] += count
-    return pods, counts
 
 
 def pattern_labels(problem: Problem, pattern: Pattern) -> dict[str, str]:

@@ -14,6 +14,7 @@ from sawhorse_scheduling.arrays import Axis, BoolArray, IntArray, times
 from sawhorse_scheduling.classes import PodClass, required_terms
 from sawhorse_scheduling.daemons import clash, tolerates
 from sawhorse_scheduling.hosts import HostRules, anti_rules, host_room
+from sawhorse_scheduling.selection import BoundSelection
 from sawhorse_scheduling.snapshot import ExistingNode, Snapshot
 
 _FORGIVING = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
@@ -96,6 +97,7 @@ class NodeTable:
     owners: IntArray  # (N, G)
     matched: IntArray  # (N, G)
     ports: list[list[HostPort]]
+    bound: BoundSelection  # pods that run, by row
 
     def copy(self) -> "NodeTable":
         """The same capacity with its own state."""
@@ -107,6 +109,7 @@ class NodeTable:
             self.owners.copy(),
             self.matched.copy(),
             [list(p) for p in self.ports],
+            self.bound,
         )
 
     def fits(self, members: PodClass, requests: IntArray, rules: HostRules) -> IntArray:
@@ -147,12 +150,13 @@ def build_node_table(snapshot: Snapshot, axis: Axis, rules: HostRules) -> NodeTa
         is_open[row] = all(value >= 0 for value in left.values())
         room[row] = axis.vector(left)
         ports.append([port for pod in node.pods for port in pod.spec.host_ports])
-        for index, rule in enumerate(rules.rules):
-            matched[row, index] = sum(rule.matcher.selects(pod) for pod in node.pods)
         for pod in node.pods:
             for carried in anti_rules(pod, snapshot) if pod.spec.anti_affinity else ():
                 owners[row, rules.rules.index(carried)] += 1
-    return NodeTable(nodes, labels, room, is_open, owners, matched, ports)
+    bound = BoundSelection([node.pods for node in nodes])
+    for index, rule in enumerate(rules.rules):
+        matched[:, index] = bound.of(rule.matcher)
+    return NodeTable(nodes, labels, room, is_open, owners, matched, ports, bound)
 
 
 def missing_daemons(node: ExistingNode, known: KnownLabels, snapshot: Snapshot) -> dict[str, int]:

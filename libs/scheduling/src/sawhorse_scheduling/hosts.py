@@ -12,7 +12,7 @@ import numpy as np
 
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
 from sawhorse_scheduling.arrays import UNBOUNDED, BoolArray, IntArray
-from sawhorse_scheduling.classes import PodClass
+from sawhorse_scheduling.classes import ClassSelection, PodClass
 from sawhorse_scheduling.matching import Matcher, is_hostname, spread_matcher, term_matcher
 from sawhorse_scheduling.snapshot import Snapshot
 
@@ -72,8 +72,9 @@ def build_host_rules(snapshot: Snapshot, classes: Sequence[PodClass]) -> HostRul
     for c, carried in zip(classes, owned, strict=True):
         for rule in carried:
             owns[c.index, index[rule]] = True
-        for i, rule in enumerate(rules):
-            matches[c.index, i] = c.selected(rule.matcher) > 0
+    selection = ClassSelection(classes)
+    for i, rule in enumerate(rules):
+        matches[:, i] = selection.of(rule.matcher) > 0
     return HostRules(rules, np.array([r.limit for r in rules], dtype=np.int64), owns, matches)
 
 

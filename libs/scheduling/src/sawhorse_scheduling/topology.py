@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
 from sawhorse_model.labels import normalize
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
 from sawhorse_model.requirements import Operator, Requirement, Requirements
@@ -24,7 +26,7 @@ from sawhorse_scheduling.affinity import (
     is_wide,
     near_demands,
 )
-from sawhorse_scheduling.classes import PodClass, required_terms
+from sawhorse_scheduling.classes import ClassSelection, PodClass, required_terms
 from sawhorse_scheduling.company import Company, build_company
 from sawhorse_scheduling.existing import KnownLabels, NodeTable
 from sawhorse_scheduling.matching import AllOf, Matcher, is_hostname, spread_matcher, term_matcher
@@ -148,12 +150,7 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
         near.append(_distinct(use for pod in pods for use in _near(pod, c, snapshot, order)))
         wishes.append(_distinct(wish for pod in pods for wish in _wishes(pod, snapshot, order)))
     groups = tuple(order)
-    weights = tuple(
-        {i: n for i, g in enumerate(groups) if (n := c.selected(g.matcher)) and _may_count(g, c)}
-        if c.is_planned
-        else {}
-        for c in classes
-    )
+    weights = _counted_by(groups, classes)
     hard = frozenset(use.group for found in uses for use in found if use.hard)
     return Topology(
         groups=groups,
@@ -162,11 +159,11 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
         hard_groups=hard,
         near_groups=frozenset(use.group for found in near for use in found),
         forbidden=_forbidden(snapshot, classes, table),
-        existing_counts=tuple(_existing_counts(g, table) for g in groups),
+        existing_counts=_existing_counts(groups, table),
         near=tuple(near),
         wishes=tuple(wishes),
         apart=collect_apart([[p.pod for p in c.members] if c.is_planned else [] for c in classes], snapshot),
-        unsettled=frozenset(i for i, g in enumerate(groups) if _is_unsettled(g, table)),
+        unsettled=_unsettled(groups, table),
         company=build_company(snapshot, classes, table),
     )
 
@@ -221,11 +218,26 @@ def _wishes(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tupl
     return tuple(result)
 
 
-def _is_unsettled(group: SpreadGroup, table: NodeTable) -> bool:
-    return any(
-        group.key in known.possible and any(group.matcher.selects(p) for p in node.pods)
-        for node, known in zip(table.nodes, table.labels, strict=True)
-    )
+def _unsettled(groups: Sequence[SpreadGroup], table: NodeTable) -> frozenset[int]:
+    """Groups that count a pod on a node of which the domain is not known yet."""
+    found = set()
+    for number, group in enumerate(groups):
+        open_ended = [group.key in known.possible for known in table.labels]
+        if any(open_ended) and table.bound.of(group.matcher)[open_ended].any():
+            found.add(number)
+    return frozenset(found)
+
+
+def _counted_by(groups: Sequence[SpreadGroup], classes: Sequence[PodClass]) -> tuple[dict[int, int], ...]:
+    """Per class, how many pods of one unit each group counts; groups that count none are left out."""
+    selection = ClassSelection(classes)
+    found: tuple[dict[int, int], ...] = tuple({} for _ in classes)
+    for number, group in enumerate(groups):
+        pods = selection.of(group.matcher)
+        for row in np.flatnonzero(pods).tolist():
+            if classes[row].is_planned and _may_count(group, classes[row]):
+                found[row][number] = int(pods[row])
+    return found
 
 
 def _may_count(group: SpreadGroup, members: PodClass) -> bool:
@@ -235,13 +247,22 @@ def _may_count(group: SpreadGroup, members: PodClass) -> bool:
     return any(mine.intersects(theirs) for mine in members.required for theirs in group.terms)
 
 
-def _existing_counts(group: SpreadGroup, table: NodeTable) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for node, known in zip(table.nodes, table.labels, strict=True):
-        if group.counts_node(known, node.taints):
-            value = known.certain[group.key]
-            counts[value] = counts.get(value, 0) + sum(group.matcher.selects(p) for p in node.pods if p.is_active)
-    return counts
+def _existing_counts(groups: Sequence[SpreadGroup], table: NodeTable) -> tuple[dict[str, int], ...]:
+    """Per group and value of its label, the bound pods that it counts; every value of nodes that take part is there."""
+    found = []
+    for group in groups:
+        rows = [
+            row
+            for row, (node, known) in enumerate(zip(table.nodes, table.labels, strict=True))
+            if group.counts_node(known, node.taints)
+        ]
+        counts: dict[str, int] = {}
+        pods = table.bound.active_of(group.matcher).tolist() if rows else []
+        for row in rows:
+            value = table.labels[row].certain[group.key]
+            counts[value] = counts.get(value, 0) + pods[row]
+        found.append(counts)
+    return tuple(found)
 
 
 def _forbidden(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTable) -> tuple[Requirements, ...]:
@@ -251,17 +272,16 @@ def _forbidden(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTable
         for pod in node.pods:
             for rule in apart_rules_of(pod, snapshot) if pod.spec.anti_affinity else ():
                 rules.setdefault((rule.matcher, rule.key), set()).update(_values(known, rule.key))
-    result = []
-    for c in classes:
+    selection, result = ClassSelection(classes), []
+    meant = [(key, values, selection.of(matcher)) for (matcher, key), values in rules.items()]
+    for row, c in enumerate(classes):
         away: dict[str, set[str]] = {}
-        for (matcher, key), values in rules.items():
-            if c.selected(matcher):
+        for key, values, pods in meant:
+            if pods[row]:
                 away.setdefault(key, set()).update(values)
         for rule in {r for part in c.members for r in apart_rules_of(part.pod, snapshot)}:
-            for node, known in zip(table.nodes, table.labels, strict=True):
-                values = _values(known, rule.key)
-                if values and any(rule.matcher.selects(p) for p in node.pods):
-                    away.setdefault(rule.key, set()).update(values)
+            for at in np.flatnonzero(table.bound.of(rule.matcher)).tolist():
+                away.setdefault(rule.key, set()).update(_values(table.labels[at], rule.key))
         result.append(Requirements(Requirement.of(k, Operator.NOT_IN, v) for k, v in sorted(away.items()) if v))
     return tuple(result)
 
