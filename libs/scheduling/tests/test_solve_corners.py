@@ -168,3 +168,14 @@ def test_of_many_wishes_that_exclude_each_other_the_heaviest_is_kept() -> None:
     plan = plan_of(pods=[a_group(preferred_terms=wishes)], pools=[a_pool([BIG])])
 
     assert [n.zone for n in plan.new_nodes] == [ZONES[16 % 3]]
+
+
+def test_of_pods_that_follow_each_other_only_those_that_fit_nowhere_are_left() -> None:
+    cache = a_group("cache", 1, cpu="1")
+    web = a_group("web", 1, cpu="100m", affinity=(keep_near(HOSTNAME, app="cache"),))
+    giant = a_group("giant", 1, cpu="15", affinity=(keep_near(HOSTNAME, app="web"),))
+
+    plan = plan_of(pods=[cache, web, giant], pools=[a_pool([BIG])])
+
+    assert [sorted(n.pods) for n in plan.new_nodes] == [["default/cache-0", "default/web-0"]]
+    assert codes(plan) == {"CoLocationUnsatisfiable"}

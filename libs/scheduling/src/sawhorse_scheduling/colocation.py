@@ -15,7 +15,7 @@ from types import MappingProxyType
 from sawhorse_model.labels import HOSTNAME
 from sawhorse_model.pod import Pod
 from sawhorse_model.requirements import Operator, Requirement, Requirements
-from sawhorse_model.resources import add
+from sawhorse_model.resources import CPU, add
 from sawhorse_scheduling.affinity import apart_rules_of, near_matcher
 from sawhorse_scheduling.classes import Part, PodClass, together
 from sawhorse_scheduling.company import liked_most
@@ -32,13 +32,13 @@ _CHOICES = 64  # alternatives of a bundle that are looked at
 def colocate(
     classes: Sequence[PodClass],
     snapshot: Snapshot,
-    alone: frozenset[int] = frozenset(),
+    parted: frozenset[int] = frozenset(),
     gathered: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[PodClass, ...]:
     """The classes, those held together marked as `bundled`, and behind them the bundles.
 
     Args:
-        alone: classes that others would go along with, and that go by themselves because no place holds both.
+        parted: classes that would have to go along with others, where no place holds both.
         gathered: classes that would like to share a node, which is to be tried, with how many pods at most.
     """
     needs = {c.index: near_matcher(c.pod, snapshot) for c in classes if c.refusal is None and is_tied(c.pod)}
@@ -53,14 +53,14 @@ def colocate(
         running = _nodes_with(matcher, snapshot)
         if index in liking:
             anchor = _anchor(c, classes, {**needs, **liking}, snapshot) if running is None else None
-            if anchor is not None and anchor not in alone:
+            if anchor is not None:
                 anchors[index] = anchor
             continue
         if running is not None:
             result[index] = _held_to(c, running)
             continue
         anchor = _anchor(c, classes, {**needs, **liking}, snapshot)
-        if anchor in alone:
+        if index in parted:
             message = f"no node holds it beside the pods that it must share one with ({_wanted(c)})"
             result[index] = replace(c, refusal=Reason("", CODE, message))
         elif anchor is not None:
@@ -76,13 +76,21 @@ def colocate(
     return tuple(result)
 
 
-def stuck_anchors(classes: Sequence[PodClass], placed: Mapping[int, int]) -> frozenset[int]:
-    """Classes that wait for nobody themselves and found no place because of those that go along with them."""
-    return frozenset(
-        c.parts[0].members
-        for c in classes
-        if c.parts and not c.whole and placed.get(c.index, 0) < c.count and len(c.parts) > 1
-    )
+def stuck_followers(classes: Sequence[PodClass], placed: Mapping[int, int], *, every: bool) -> frozenset[int]:
+    """Classes to part from those that they go along with, as the whole found no place.
+
+    Of each such bundle the class that asks for most, so that the others may still find one; or `every` one.
+    """
+    found: set[int] = set()
+    for c in classes:
+        if c.parts and not c.whole and placed.get(c.index, 0) < c.count and len(c.parts) > 1:
+            largest = sorted(c.parts[1:], key=lambda part: (-_asked(part), part.members))
+            found.update(part.members for part in (largest if every else largest[:1]))
+    return frozenset(found)
+
+
+def _asked(part: Part) -> int:
+    return part.count * part.pod.spec.requests.get(CPU, 0)
 
 
 def _anchor(

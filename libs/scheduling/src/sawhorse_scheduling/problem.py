@@ -182,11 +182,11 @@ def openable(members: PodClass, pool: PoolTable, fit: Fit) -> BoolArray:
 
 
 def build_problem(
-    snapshot: Snapshot, alone: frozenset[int] = frozenset(), gathered: Mapping[int, int] = MappingProxyType({})
+    snapshot: Snapshot, parted: frozenset[int] = frozenset(), gathered: Mapping[int, int] = MappingProxyType({})
 ) -> Problem:
-    """Lay out a snapshot. Static pools and pools being deleted are not used; `alone`, `gathered` as in `colocate`."""
+    """Lay out a snapshot. Static pools and pools being deleted are not used; `parted`, `gathered` as in `colocate`."""
     snapshot, wants = with_volumes(with_default_spread(snapshot))
-    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot, alone, gathered)
+    classes = colocate(group_classes(snapshot, matchers_in_play(snapshot), wants), snapshot, parted, gathered)
     axis = Axis.over(
         [*(c.pod.spec.requests for c in classes), *(d.template.spec.requests for d in snapshot.daemons)],
     )

@@ -12,7 +12,7 @@ import numpy as np
 from sawhorse_scheduling.arrays import times
 from sawhorse_scheduling.attempt import Attempt, Attempter
 from sawhorse_scheduling.classes import PodClass
-from sawhorse_scheduling.colocation import is_tied, stuck_anchors
+from sawhorse_scheduling.colocation import is_tied, stuck_followers
 from sawhorse_scheduling.company import liked_most
 from sawhorse_scheduling.engine import Watch
 from sawhorse_scheduling.problem import Problem, build_problem
@@ -21,6 +21,7 @@ from sawhorse_scheduling.unbundle import unbundle
 from sawhorse_scheduling.verify import excesses, trim
 
 ATTEMPTS = 5
+PARTINGS = 4  # times that one class is parted from each bundle without a place; then all are
 GATHERINGS = 3  # tries, each with the wishes that the one before could not keep let go
 NO_DEARER = 1.1  # pods gather on types that cost a pod at most so many times the least
 
@@ -38,17 +39,19 @@ class Settled:
 def settle(snapshot: Snapshot, deadline: Callable[[], bool] | None, on_first: Callable[[float], None]) -> Settled:
     """Plan a snapshot as far as who goes where. Arguments as in `engine.Watch`."""
     watch = Watch(deadline, on_first)
-    alone: frozenset[int] = frozenset()
+    parted: frozenset[int] = frozenset()
     settled = _settle(build_problem(snapshot), watch)
-    while not (stuck := stuck_anchors(settled.problem.classes, settled.attempt.placed)) <= alone:
-        alone |= stuck
-        settled = _settle(build_problem(snapshot, alone), watch)
+    partings = 0
+    while stuck := stuck_followers(settled.problem.classes, settled.attempt.placed, every=partings >= PARTINGS):
+        parted |= stuck
+        partings += 1
+        settled = _settle(build_problem(snapshot, parted), watch)
     unbundle(settled.problem, settled.attempt)
     wishes = _gatherable(settled.problem)
     for _ in range(GATHERINGS):
         if not wishes or (deadline is not None and deadline()):
             break
-        gathered = _settle(build_problem(snapshot, alone, wishes), watch)
+        gathered = _settle(build_problem(snapshot, parted, wishes), watch)
         unbundle(gathered.problem, gathered.attempt)
         worse = _worse(settled, gathered)
         if not worse:
