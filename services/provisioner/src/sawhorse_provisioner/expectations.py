@@ -68,6 +68,10 @@ class Expectations:
         if node is not None and node.is_initialized:
             expected.until = self._clock.monotonic() + self._settle
 
+    def targets(self) -> tuple[str, ...]:
+        """Nodes and claims on which pods were expected at the last look."""
+        return tuple(self._by_target)
+
     def reset(self) -> None:
         """A new term begins."""
         self._by_target.clear()

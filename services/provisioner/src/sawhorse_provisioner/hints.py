@@ -1,22 +1,29 @@
 """Step `hinted`: tells kube-scheduler, before a node is opened, which pending pods were planned for it.
 
 `status.nominatedNodeName` is set while the taint `karpenter.sh/unregistered` still keeps every pod off, so that the
-node fills as planned. A hint binds nothing: losing one costs a pod another place. Hints of nodes that never come are
-cleared. Own hints are told from a preemption's by their field manager.
+node fills as planned. A hint binds nothing: losing one costs a pod another place. Whenever a node opens, kube-scheduler
+tries all pods that wait, and drops the hints of those that find their own node closed. So nodes that come at about the
+same time are hinted and opened together (`Gathering`). Some pods must not be hinted together (`hint_rules`): as long as
+pods are expected on an open node, hints are given anew. Hints of nodes that never come, and of pods that are expected
+elsewhere by now, are cleared. Own hints are told from a preemption's by their field manager.
 """
 
 import asyncio
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
 from sawhorse_kube.api import Kube
-from sawhorse_kube.errors import ConflictError, KubeError, NotFoundError
+from sawhorse_kube.errors import ConflictError, InvalidError, KubeError, NotFoundError
 from sawhorse_kube.kinds import POD
 from sawhorse_model.labels import HINT_MANAGER
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.pod import Pod
 from sawhorse_provisioner.cluster_state import ClusterState
+from sawhorse_provisioner.expectations import by_target
+from sawhorse_provisioner.gathering import Gathering
+from sawhorse_provisioner.hint_rules import harmless
 from sawhorse_provisioner.together import each
 from sawhorse_runtime.errors import describe
 
@@ -24,7 +31,11 @@ log = structlog.get_logger(__name__)
 
 OLDEST_SERVER = (1, 35)  # older ones clear a nomination that is not their own
 _SWEEP_EVERY = 10.0
-_LONGEST = 5.0  # seconds: a node is not kept closed for hints
+_FOLLOW_EVERY = 0.5
+_LONGEST = 10.0  # seconds for the hints of nodes that open together
+_WAIT = 20.0  # seconds: whatever happens, a node is opened then
+_AGAIN = 2.0  # seconds until a hint that is not seen is given anew
+_TOLD = 60.0  # seconds in which a node that was hinted is not hinted by the hook once more
 _PARALLEL = 32
 
 
@@ -40,43 +51,106 @@ class Hints:
         self._state = state
         self._mode = mode
         self._enabled: bool | None = None if mode == "auto" else mode == "on"
+        self._given: dict[str, tuple[str, float]] = {}  # uid of a pod → node and the loop's time
+        self._told: dict[str, float] = {}  # node → when its hints were given
+        self._gathering = Gathering(self._others_come, self._hint_all)
 
     async def hinted(self, claim: NodeClaim, node: Node) -> bool:
         """Hint the pods that are expected on a claim; the node may be opened afterwards, whatever came of it."""
         if not await self._is_enabled():
             return True
-        waiting = [p for p in self._state.pods() if p.is_provisionable and p.nominated_node != node.meta.name]
-        assigned = self._state.expected.assign(self._state, waiting)
-        mine = [p for p in waiting if assigned.get(p.meta.key) == claim.meta.name]
+        now = asyncio.get_running_loop().time()
+        self._told = {name: at for name, at in self._told.items() if now - at < _TOLD}
+        if node.meta.name in self._told:
+            return True
         try:
-            async with asyncio.timeout(_LONGEST):
-                done = await each(mine, lambda pod: self._nominate(pod, node.meta.name), limit=_PARALLEL)
+            async with asyncio.timeout(_WAIT):
+                await self._gathering.join(claim.meta.name, node.meta.name)
         except (TimeoutError, KubeError) as error:
             log.warning("hints not all given", node=node.meta.name, error=describe(error))
-            return True
-        if done:
-            log.info("pods hinted", node=node.meta.name, nodeclaim=claim.meta.name, pods=sum(done))
         return True
 
+    def _others_come(self, here: Collection[str]) -> bool:
+        """Whether more nodes are on their way for which there are pods, besides the claims that are here."""
+        claims = (self._state.claim(name) for name in self._state.expected.targets() if name not in here)
+        return any(c is not None and not c.is_registered and not self._state.is_going(c) for c in claims)
+
+    async def _hint_all(self, nodes: Mapping[str, str]) -> None:
+        """Hint for nodes that open together, by claim."""
+        expected = by_target(*self._expected())
+        try:
+            async with asyncio.timeout(_LONGEST):
+                for claim, node in nodes.items():
+                    mine = expected.get(claim, [])
+                    if done := await self._give(mine, node):
+                        log.info("pods hinted", node=node, nodeclaim=claim, pods=done, expected=len(mine))
+        except (TimeoutError, KubeError) as error:
+            log.warning("hints not all given", nodes=len(nodes), error=describe(error))
+        now = asyncio.get_running_loop().time()
+        self._told |= dict.fromkeys(nodes.values(), now)
+
     async def run(self, stop: asyncio.Event) -> None:
-        """Clear hints of nodes that are not there, until `stop`."""
+        """Follow up on open nodes and clear what is out of date, until `stop`."""
+        loop = asyncio.get_running_loop()
+        swept, version = loop.time(), -1
         while not stop.is_set():
             try:
-                async with asyncio.timeout(_SWEEP_EVERY):
+                async with asyncio.timeout(_FOLLOW_EVERY):
                     await stop.wait()
             except TimeoutError:
-                await self._sweep()
+                if self._mode == "off":
+                    continue
+                try:
+                    if version != self._state.version or self._given:
+                        version = self._state.version
+                        await self._follow()
+                    if loop.time() - swept >= _SWEEP_EVERY:
+                        swept = loop.time()
+                        await self._sweep()
+                except KubeError as error:
+                    log.warning("hints not brought up to date", error=describe(error))
+
+    def _expected(self) -> tuple[dict[str, str], dict[str, Pod]]:
+        """Where pods are expected, by key, and the pods that wait, by key."""
+        waiting = {p.meta.key: p for p in self._state.pods() if p.is_provisionable}
+        return self._state.expected.assign(self._state, waiting.values()), waiting
+
+    async def _give(self, expected: Sequence[Pod], node: str) -> int:
+        """Hint those of the pods that may be hinted now; how many hints were written."""
+        now = asyncio.get_running_loop().time()
+        there: list[Pod] = []
+        more: list[Pod] = []
+        for pod in expected:
+            given, at = self._given.get(pod.meta.uid, ("", 0.0))
+            is_there = pod.nominated_node == node or (given == node and now - at < _AGAIN)
+            (there if is_there else more).append(pod)
+        return sum(await each(harmless(there, more), lambda pod: self._nominate(pod, node), limit=_PARALLEL))
+
+    async def _follow(self) -> None:
+        """Hints of pods that are expected on open nodes and have none, or none any more."""
+        if not await self._is_enabled():
+            return
+        for target, pods in by_target(*self._expected()).items():
+            claim = self._state.claim(target)
+            nodes = self._state.nodes_of(claim.provider_id) if claim is not None else []
+            if len(nodes) == 1 and nodes[0].is_registered:
+                await self._give(pods, nodes[0].meta.name)
+        now = asyncio.get_running_loop().time()
+        self._given = {uid: kept for uid, kept in self._given.items() if now - kept[1] < _AGAIN}
 
     async def _sweep(self) -> None:
-        lost = [
-            p
-            for p in self._state.pods()
-            if p.nominated_by == HINT_MANAGER and not p.node_name and self._state.node(p.nominated_node) is None
-        ]
-        try:
-            await each(lost, lambda pod: self._nominate(pod, None), limit=_PARALLEL)
-        except KubeError as error:
-            log.warning("old hints not cleared", error=describe(error))
+        """Clear hints of nodes that are not there, and those that hold room where the pod is not expected any more."""
+        assigned, waiting = self._expected()
+        lost = []
+        for pod in waiting.values():
+            if pod.nominated_by != HINT_MANAGER or not pod.nominated_node:
+                continue
+            node = self._state.node(pod.nominated_node)
+            claim = self._state.claim_of(node) if node is not None else None
+            place = assigned.get(pod.meta.key)
+            if node is None or place not in (node.meta.name, claim.meta.name if claim is not None else None):
+                lost.append(pod)
+        await each(lost, lambda pod: self._nominate(pod, None), limit=_PARALLEL)
 
     async def _nominate(self, pod: Pod, node: str | None) -> bool:
         body = {"metadata": {"uid": pod.meta.uid}, "status": {"nominatedNodeName": node}}
@@ -84,8 +158,10 @@ class Hints:
             await self._kube.patch(
                 POD, pod.meta.name, body, namespace=pod.meta.namespace, subresource="status", manager=HINT_MANAGER
             )
-        except (NotFoundError, ConflictError):
-            return False  # gone or another pod by now
+        except (NotFoundError, ConflictError, InvalidError):
+            return False  # gone, another pod, or bound by now
+        if node is not None:
+            self._given[pod.meta.uid] = (node, asyncio.get_running_loop().time())
         return True
 
     async def _is_enabled(self) -> bool:

@@ -1,0 +1,80 @@
+"""Nodes that come at about the same time are opened together: they gather, one of them does the work for all.
+
+It knows nothing of hints. The wait is short and has a bound; who comes alone does not wait at all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+_LOOK = 0.1
+_IDLE = 1.0  # seconds without a new node after which nobody is waited for
+_LONGEST = 3.0  # and after this long at most
+_MOST = 30  # nodes: each that waits keeps a worker of the queue of claims busy
+
+
+class _Group:
+    def __init__(self, now: float) -> None:
+        self.members: dict[str, str] = {}
+        self.first = now
+        self.last = now
+        self.done = asyncio.Event()
+
+
+class Gathering:
+    """See the module.
+
+    Args:
+        others_come: whether there is anybody to wait for, besides those who are here.
+        work: done once for all who have gathered, by claim.
+    """
+
+    def __init__(
+        self,
+        others_come: Callable[[Collection[str]], bool],
+        work: Callable[[Mapping[str, str]], Awaitable[None]],
+    ) -> None:
+        self._others_come = others_come
+        self._work = work
+        self._group: _Group | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def join(self, claim: str, node: str) -> None:
+        """Wait with the others until the work has been done; the first one to come does it.
+
+        Raises:
+            Exception: of the work, for who does it; the others go on.
+        """
+        now = asyncio.get_running_loop().time()
+        group = self._group
+        if group is None:
+            group = self._group = _Group(now)
+            group.members[claim] = node
+            await self._lead(group)
+            return
+        group.members[claim] = node
+        group.last = now
+        await group.done.wait()
+
+    async def _lead(self, group: _Group) -> None:
+        try:
+            while not self._is_complete(group):  # noqa: ASYNC110  also who has left on the way counts: no event tells
+                await asyncio.sleep(_LOOK)
+            async with self._one_at_a_time:  # who comes until it is our turn is in it, too
+                self._close(group)
+                await self._work(group.members)
+        finally:
+            self._close(group)
+            group.done.set()
+
+    def _is_complete(self, group: _Group) -> bool:
+        now = asyncio.get_running_loop().time()
+        return (
+            len(group.members) >= _MOST
+            or now - group.first >= _LONGEST
+            or now - group.last >= _IDLE
+            or not self._others_come(group.members)
+        )
+
+    def _close(self, group: _Group) -> None:
+        if self._group is group:
+            self._group = None
