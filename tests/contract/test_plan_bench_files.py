@@ -60,7 +60,6 @@ def test_the_command_prints_the_contracts_format_for_a_benchmark_file() -> None:
         [DATA / "plain-ondemand.json"],
         catalog=DATA / "catalog-cmr.json",
         output="json",
-        time_limit=None,
         strict=False,
         stdout=stdout,
         stderr=io.StringIO(),

@@ -75,7 +75,6 @@ class Command:
             files,
             catalog=self.catalog,
             output=output,
-            time_limit=None,
             strict=strict,
             stdout=stdout,
             stderr=stderr,
@@ -389,7 +388,7 @@ def test_the_table_tells_price_nodes_and_who_has_no_place(command: Command) -> N
 
     assert code == 1
     assert "m6i.large" in command.out
-    assert "1 new nodes, 0.1000 USD an hour" in command.out
+    assert "1 new node, 0.1000 USD an hour" in command.out
     assert "no place for default/huge-0 and 1 more" in command.out
     assert "(InsufficientResources)" in command.out
 
@@ -414,9 +413,7 @@ def test_the_built_in_catalogue_says_what_it_assumes(command: Command, tmp_path:
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [POOL, a_workload()]}))
     stdout = io.StringIO()
 
-    code = run_plan(
-        [file], catalog=None, output="json", time_limit=None, strict=False, stdout=stdout, stderr=io.StringIO()
-    )
+    code = run_plan([file], catalog=None, output="json", strict=False, stdout=stdout, stderr=io.StringIO())
 
     plan = json.loads(stdout.getvalue())
     assert code == 0

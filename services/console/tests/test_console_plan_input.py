@@ -29,7 +29,6 @@ def plan(*files: Path, strict: bool = False, catalog: Path | None = None) -> tup
         files,
         catalog=catalog,
         output="json",
-        time_limit=None,
         strict=strict,
         stdout=io.StringIO(),
         stderr=stderr,

@@ -35,7 +35,7 @@ def plan(directory: Path, cpu_options: dict[str, Any] | None, *types: str) -> di
     file = directory / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(json.loads(json.dumps(documents))))
     out = io.StringIO()
-    run_plan([file], catalog=None, output="json", time_limit=None, strict=False, stdout=out, stderr=io.StringIO())
+    run_plan([file], catalog=None, output="json", strict=False, stdout=out, stderr=io.StringIO())
     found: dict[str, Any] = json.loads(out.getvalue())
     return found
 

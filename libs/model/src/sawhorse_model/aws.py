@@ -53,6 +53,7 @@ TENANCY = f"{GROUP}/instance-tenancy"
 RESERVATION_ID = f"{GROUP}/capacity-reservation-id"
 RESERVATION_TYPE = f"{GROUP}/capacity-reservation-type"
 RESERVATION_INTERRUPTIBLE = f"{GROUP}/capacity-reservation-interruptible"
+RESERVATION_LABELS = (RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE)
 PLACEMENT_GROUP_ID = f"{GROUP}/placement-group-id"
 PLACEMENT_GROUP_PARTITION = f"{GROUP}/placement-group-partition"
 

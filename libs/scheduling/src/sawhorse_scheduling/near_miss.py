@@ -40,11 +40,13 @@ def no_offering(
     bought = any_along(np.isfinite(pool.price[serving]), 0)
     there = sorted({f"{zone}/{kind}" for (zone, kind), any_of in zip(pool.columns, bought, strict=True) if any_of})
     sold = sorted({o.zone for kind, there in zip(pool.types, serving, strict=True) if there for o in kind.offerings})
+    number = int(serving.sum())
     return (
-        f"{names_of(pool, serving)} {'has' if serving.sum() == 1 else 'have'} no available offering"
+        f"{names_of(pool, serving) if number <= LISTED else _count(number)} {'has' if number == 1 else 'have'} "
+        "no available offering"
         + (f" with {' and '.join(asked)}" if asked else "")
         + (
-            f"; available are {', '.join(there[:LISTED])}"
+            f"; available are {', '.join(there[:LISTED])}{', …' if len(there) > LISTED else ''}"
             if there
             else f"; sold in {', '.join(sold[:LISTED]) or 'no zone'}, but out of capacity or without a subnet there"
         )

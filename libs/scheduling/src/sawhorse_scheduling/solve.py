@@ -157,6 +157,7 @@ def _equal_nodes(
     first = listing.types[0]
     types = tuple(pool.types[t].name for t in listing.types)
     requests, daemons = problem.axis.mapping(used), problem.axis.mapping(pool.daemons[first])
+    allocatable = _real(pool.types[first].allocatable)
     return [
         PlannedNode(
             name=f"{pool.name}-{made + number}",
@@ -171,7 +172,7 @@ def _equal_nodes(
             pods=tuple(chain.from_iterable(pods for pods, _ in shares)),
             requests=requests,
             daemon_requests=daemons,
-            allocatable=_real(pool.types[first].allocatable),
+            allocatable=allocatable,
             classes={group: n for _, of in shares for group, n in of.items()},
             relaxed=listing.relaxed,
             reservation_id=pattern.reservation,

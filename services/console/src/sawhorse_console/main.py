@@ -26,6 +26,27 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Minimize(StrEnum):
+    """Which price of spot nodes planning minimises."""
+
+    BEST = "best"
+    EXPECTED = "expected"
+
+
+class Preferences(StrEnum):
+    """What becomes of preferred rules."""
+
+    RESPECT = "Respect"
+    IGNORE = "Ignore"
+
+
+class MinValues(StrEnum):
+    """What becomes of minValues."""
+
+    STRICT = "Strict"
+    BEST_EFFORT = "BestEffort"
+
+
 class Kubernetes(StrEnum):
     """Which Kubernetes the demo runs on."""
 
@@ -49,19 +70,50 @@ def plan(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the plan.")] = Output.TABLE,
     time_limit: Annotated[float | None, typer.Option(min=0.1, help="Seconds that planning may take.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 2 on skipped kinds and unknown fields.")] = False,
+    minimize: Annotated[
+        Minimize, typer.Option(help="Which price of spot nodes to minimise: the best, or the one to expect of EC2.")
+    ] = Minimize.BEST,
+    node_slack: Annotated[
+        float,
+        typer.Option(min=0, max=0.99, help="Part of a new node's cpu and memory to leave free, such as 0.01."),
+    ] = 0.0,
+    node_fixed_cost: Annotated[
+        float, typer.Option(min=0, help="Counts per node and hour beside its price: fewer, larger nodes.")
+    ] = 0.01,
+    max_pods_per_node: Annotated[
+        int, typer.Option(min=0, help="Most pods on a new node, daemons aside; 0 means no cap.")
+    ] = 0,
+    preference_policy: Annotated[
+        Preferences, typer.Option(help="Whether preferred rules of pods count.")
+    ] = Preferences.RESPECT,
+    min_values_policy: Annotated[
+        MinValues, typer.Option(help="Whether minValues of NodePools may be lowered.")
+    ] = MinValues.STRICT,
 ) -> None:
     """Plan nodes for the pods in manifests, offline: what would be made, where, and for how much.
+
+    The options from --minimize on are settings of the provisioner too; it keeps a slack of 0.01 unless told otherwise.
 
     Exit codes: 0 every pod has a place, 1 some pod has none, 2 the input cannot be read.
     """
     from sawhorse_console.plan_command import run_plan
+    from sawhorse_console.plan_snapshot import Tuning
 
+    tuning = Tuning(
+        time_limit=time_limit,
+        slack=node_slack,
+        fixed_cost=node_fixed_cost,
+        max_pods_per_node=max_pods_per_node or None,
+        minimize_expected=minimize is Minimize.EXPECTED,
+        ignore_preferences=preference_policy is Preferences.IGNORE,
+        min_values_strict=min_values_policy is MinValues.STRICT,
+    )
     raise typer.Exit(
         run_plan(
             files,
             catalog=catalog,
             output=output.value,
-            time_limit=time_limit,
+            tuning=tuning,
             strict=strict,
             stdout=sys.stdout,
             stderr=sys.stderr,

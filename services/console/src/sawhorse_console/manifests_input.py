@@ -5,11 +5,13 @@ Workloads keep their replicas as a count; no object is made per replica.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sawhorse_console.manifests_files import Document, Problem, UnreadableError, read_documents
 from sawhorse_console.manifests_known import unknown_fields
+from sawhorse_console.manifests_lenient import read_leniently, with_odd
 from sawhorse_model.cluster import (
     CSINode,
     DaemonSet,
@@ -63,11 +65,17 @@ class Workload:
     replicas: int
     pod: Pod
     claims: Mapping[str, str | None] = field(default_factory=dict)  # volumeClaimTemplates: name → storage class
+    ephemeral: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # volumes made with each pod: name → storage class
 
 
 @dataclass(slots=True)
 class Manifests:
-    """What was read. `warnings` hold what was passed over; `notable` are those that --strict refuses."""
+    """What was read. `notable` is what was passed over and --strict refuses; `doubtful` what can never hold.
+
+    `ephemeral`: `namespace/name` of a pod → its volumes that are made with it → storage class.
+    """
 
     pods: list[Pod] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
@@ -81,7 +89,9 @@ class Manifests:
     volumes: list[PersistentVolume] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
+    ephemeral: dict[str, Mapping[str, str | None]] = field(default_factory=dict)
     notable: list[Problem] = field(default_factory=list)
+    doubtful: list[Problem] = field(default_factory=list)
 
 
 def read_manifests(paths: Sequence[Path], *, strict: bool = False) -> Manifests:
@@ -133,7 +143,16 @@ def _skip(document: Document) -> str:
 
 def _add(result: Manifests, document: Document, seen: dict[tuple[str, str], str], problems: list[Problem]) -> None:
     kind, raw = document.kind, document.raw
-    parsed = _workload(document) if kind in _TEMPLATED else PARSERS[kind](raw)
+    parse = partial(_workload, kind) if kind in _TEMPLATED else PARSERS[kind]
+    if kind == "NodePool":
+        _check_keys(raw)
+    parsed, odd = read_leniently(raw, parse)
+    if odd:
+        parsed = with_odd(parsed, odd)
+        if parsed is None:
+            raise ManifestError(odd[0].field, odd[0].problem)
+        pool = kind == "NodePool"
+        result.doubtful += [Problem(document.file, document.label, o.field, o.told(pool=pool)) for o in odd]
     meta: ObjectMeta = parsed.meta
     if not meta.name:
         generated = read.text(read.mapping(raw, "metadata", ""), "generateName", "metadata")
@@ -148,6 +167,17 @@ def _add(result: Manifests, document: Document, seen: dict[tuple[str, str], str]
         return
     seen[key] = document.file
     _KEEP.get(kind, _drop)(result, parsed)
+    if kind == "Pod" and parsed.spec.ephemeral_claims:
+        result.ephemeral[meta.key] = _ephemeral(read.mapping(raw, "spec", ""), "spec")
+
+
+def _check_keys(raw: Any) -> None:
+    """A requirement without a key says nothing, and would be obeyed by saying nothing."""
+    spec = read.mapping(read.mapping(read.mapping(raw, "spec", ""), "template", "spec"), "spec", "spec.template")
+    for index, requirement in enumerate(read.items(spec, "requirements", "spec.template.spec")):
+        path = f"spec.template.spec.requirements[{index}]"
+        if not read.text(requirement, "key", path):
+            raise ManifestError(f"{path}.key", "is missing; name the label")
 
 
 def _drop(result: Manifests, parsed: Any) -> None:
@@ -174,8 +204,7 @@ _KEEP: dict[str, Callable[[Manifests, Any], None]] = {
 }
 
 
-def _workload(document: Document) -> Workload:
-    raw, kind = document.raw, document.kind
+def _workload(kind: str, raw: Any) -> Workload:
     meta = read.meta(raw, default_namespace="default")
     spec = read.mapping(raw, "spec", "")
     if not spec.get("template"):
@@ -191,9 +220,28 @@ def _workload(document: Document) -> Workload:
     for index, item in enumerate(read.items(spec, "volumeClaimTemplates", "spec")):
         path = f"spec.volumeClaimTemplates[{index}]"
         name = read.text(read.mapping(item, "metadata", path), "name", f"{path}.metadata")
-        claims[name] = read.mapping(item, "spec", path).get("storageClassName")
+        claims[name] = _class_of(read.mapping(item, "spec", path), f"{path}.spec")
     owner = OwnerReference(owner_version, kind, meta.name, meta.uid, controller=True)
-    return Workload(kind, meta, replicas, replace(pod, meta=replace(pod.meta, owners=(owner,))), claims)
+    pod = replace(pod, meta=replace(pod.meta, owners=(owner,)))
+    template = read.mapping(read.mapping(spec, "template", "spec"), "spec", "spec.template")
+    return Workload(kind, meta, replicas, pod, claims, _ephemeral(template, "spec.template.spec"))
+
+
+def _ephemeral(spec: Any, path: str) -> dict[str, str | None]:
+    """Generic ephemeral volumes of a pod: name → storage class."""
+    found = {}
+    for index, volume in enumerate(read.items(spec, "volumes", path)):
+        where = f"{path}.volumes[{index}]"
+        if volume.get("ephemeral") is not None:
+            made = read.mapping(read.mapping(volume, "ephemeral", where), "volumeClaimTemplate", f"{where}.ephemeral")
+            inner = f"{where}.ephemeral.volumeClaimTemplate"
+            found[read.text(volume, "name", where)] = _class_of(read.mapping(made, "spec", inner), f"{inner}.spec")
+    return found
+
+
+def _class_of(claim: Any, path: str) -> str | None:
+    """The storage class of a claim; None where the cluster's default is asked for."""
+    return read.text(claim, "storageClassName", path) if claim.get("storageClassName") is not None else None
 
 
 def _running(raw: Any, spec: Any) -> int:

@@ -9,8 +9,9 @@ from sawhorse_catalog.builtin import builtin_catalog
 from sawhorse_catalog.files import CatalogError, parse_catalog_file
 from sawhorse_console.manifests_files import Problem, UnreadableError
 from sawhorse_console.manifests_input import read_manifests
-from sawhorse_console.plan_output import Timing, write_json, write_table
-from sawhorse_console.plan_snapshot import Catalog, build_snapshot
+from sawhorse_console.plan_output import Timing, write_json
+from sawhorse_console.plan_snapshot import Catalog, Tuning, build_snapshot
+from sawhorse_console.plan_table import write_table
 from sawhorse_model.manifests import ManifestError
 from sawhorse_scheduling.engine import Watch
 from sawhorse_scheduling.plan import Plan
@@ -25,7 +26,7 @@ def run_plan(
     *,
     catalog: Path | None,
     output: str,
-    time_limit: float | None,
+    tuning: Tuning | None = None,
     strict: bool,
     stdout: TextIO,
     stderr: TextIO,
@@ -35,7 +36,7 @@ def run_plan(
     Args:
         catalog: a catalogue file; None for the built-in table.
         output: `table` or `json`.
-        time_limit: seconds that planning may take, a guard only; None for none.
+        tuning: how to plan; None for the defaults.
         strict: refuse kinds that are skipped and fields that are not known.
     Returns:
         0: every pod has a place, 1: some pod has none, 2: the input cannot be used (one line per problem on stderr).
@@ -44,14 +45,14 @@ def run_plan(
         manifests = read_manifests(files, strict=strict)
         prices, currency, notes = _read_catalog(catalog)
         try:
-            snapshot, warnings = build_snapshot(manifests, prices, time_limit=time_limit)
+            snapshot, warnings = build_snapshot(manifests, prices, tuning)
         except ManifestError as error:
             raise UnreadableError([Problem("", "EC2NodeClass", error.field, error.problem)]) from error
     except UnreadableError as error:
         _report(error.problems, stderr)
         return WRONG_INPUT
     plan, timing = solve_timed(snapshot)
-    told = [*map(str, manifests.notable), *warnings, *notes]
+    told = [*map(str, (*manifests.notable, *manifests.doubtful)), *warnings, *notes]
     if output == "json":
         write_json(plan, timing, told, stdout)
     else:

@@ -6,7 +6,8 @@ from typing import Protocol, overload
 
 from sawhorse_catalog.aws.resolve import Resolution
 from sawhorse_console.manifests_input import Manifests, Workload
-from sawhorse_console.plan_volumes import given_volumes, own_claims
+from sawhorse_console.plan_classes import reservations_taken, told_of_class
+from sawhorse_console.plan_volumes import claims_of_pods, given_volumes, own_claims
 from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import NODEPOOL
@@ -22,6 +23,19 @@ from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Snapshot,
 
 ACCELERATORS = frozenset({aws.NVIDIA_GPU, aws.AMD_GPU, aws.GAUDI, aws.NEURON, aws.NEURON_CORE})
 CORDON = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """How to plan, as the command's options say. The defaults are those of the offline command: no slack."""
+
+    time_limit: float | None = None  # seconds
+    slack: float = 0.0  # part of a new node's cpu and memory that is left free
+    fixed_cost: float = SolveOptions().fixed_cost  # per node and hour, in planning only
+    max_pods_per_node: int | None = None
+    minimize_expected: bool = False
+    ignore_preferences: bool = False
+    min_values_strict: bool = True
 
 
 class Catalog(Protocol):
@@ -64,13 +78,14 @@ class _Cluster:
 
 
 def build_snapshot(
-    manifests: Manifests, catalog: Catalog, *, time_limit: float | None = None
+    manifests: Manifests, catalog: Catalog, tuning: Tuning | None = None
 ) -> tuple[Snapshot, tuple[str, ...]]:
     """Put a snapshot together; also what to warn about.
 
     Raises:
         ManifestError: an EC2NodeClass has a field that cannot be read.
     """
+    tuning = tuning or Tuning()
     warnings: list[str] = []
     types = _resolve_classes(manifests, catalog, warnings)
     cluster = _place_pods(manifests, warnings)
@@ -84,7 +99,10 @@ def build_snapshot(
     volumes = given_volumes(manifests)
     claims = dict(volumes.claims)
     groups = [*_waiting_groups(cluster.waiting)]
+    for pod in cluster.waiting:
+        claims_of_pods((pod.meta.key,), manifests.ephemeral.get(pod.meta.key, {}), volumes, claims)
     for workload, names in _lacking(manifests, cluster):
+        claims_of_pods(names, workload.ephemeral, volumes, claims)
         groups += own_claims(workload, names, volumes, claims) if workload.claims else [PodGroup(workload.pod, names)]
     snapshot = Snapshot(
         pods=tuple(groups),
@@ -98,9 +116,17 @@ def build_snapshot(
             exotic_labels=aws.EXOTIC_LABELS,
             hints=aws.HINTS,
             attachments=aws.ATTACHMENTS,
-            time_limit_seconds=time_limit,
+            reservation_labels=aws.RESERVATION_LABELS,
+            ignore_preferences=tuning.ignore_preferences,
+            min_values_strict=tuning.min_values_strict,
+            fixed_cost=tuning.fixed_cost,
+            slack=tuning.slack,
+            max_pods_per_node=tuning.max_pods_per_node,
+            minimize_expected=tuning.minimize_expected,
+            time_limit_seconds=tuning.time_limit,
         ),
         volumes=replace(volumes, claims=claims),
+        reservations_taken=reservations_taken(manifests.claims),
     )
     return snapshot, tuple(warnings)
 
@@ -122,7 +148,11 @@ def _resolve_classes(
                 warnings.append(f"EC2NodeClass {ref.name} is not among the files; it counts as ready, with defaults")
                 by_class[ref.name] = catalog.resolve(None).instance_types
             else:
-                by_class[ref.name] = catalog.resolve(aws.parse_ec2_node_class(given)).instance_types
+                node_class = aws.parse_ec2_node_class(given)
+                resolved = catalog.resolve(node_class)
+                by_class[ref.name] = resolved.instance_types
+                usual = catalog.resolve(None).excluded if resolved.excluded else {}
+                warnings += told_of_class(node_class, resolved, usual)
         given = manifests.nodeclasses.get(ref.name)
         ready = find_condition(given.conditions, "Ready") if given is not None else None
         if ready is not None and ready.status == "False":

@@ -1,6 +1,6 @@
-"""Volumes of a planning snapshot: those among the files, and claims that StatefulSets will make for their pods."""
+"""Volumes of a planning snapshot: those among the files, and claims that will be made for pods."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sawhorse_console.manifests_input import Manifests, Workload
@@ -19,6 +19,26 @@ def given_volumes(manifests: Manifests) -> Volumes:
         classes={kind.meta.name: kind for kind in manifests.storage_classes},
         limits={node.meta.name: node.limits for node in manifests.csi_nodes if node.limits},
     )
+
+
+def claims_of_pods(
+    names: Sequence[str],
+    made: Mapping[str, str | None],
+    volumes: Volumes,
+    claims: dict[str, PersistentVolumeClaim],
+) -> None:
+    """The claims of ephemeral volumes, which come with their pods: `claims` gets those that are not given.
+
+    Args:
+        made: volume → storage class, of each pod.
+    """
+    default = _default_class(volumes) if made else None
+    for volume, storage_class in made.items():
+        kind = default if storage_class is None else storage_class
+        for key in names:
+            space, _, name = key.rpartition("/")
+            meta = ObjectMeta(f"{name}-{volume}", space)
+            claims.setdefault(meta.key, PersistentVolumeClaim(meta, "Pending", "", kind))
 
 
 def own_claims(

@@ -50,6 +50,7 @@ def parse_pod_spec(data: Raw, path: str, *, statuses: Sequence[Raw] = ()) -> Pod
     where = f"{path}.affinity.nodeAffinity"
     required = fields.mapping(node, "requiredDuringSchedulingIgnoredDuringExecution", where)
     required_at = f"{where}.requiredDuringSchedulingIgnoredDuringExecution"
+    preferred_at = f"{where}.preferredDuringSchedulingIgnoredDuringExecution"
     claims, ephemeral = _volumes(data, path)
     return PodSpec(
         requests={**effective_requests(data, path, statuses=statuses), PODS: 1},
@@ -60,10 +61,12 @@ def parse_pod_spec(data: Raw, path: str, *, statuses: Sequence[Raw] = ()) -> Pod
         ),
         preferred_terms=tuple(
             PreferredTerm(
-                fields.integer(t, "weight", where, 1),
-                selector_term(fields.mapping(t, "preference", where), f"{where}.preference"),
+                fields.integer(t, "weight", f"{preferred_at}[{i}]", 1),
+                selector_term(
+                    fields.mapping(t, "preference", f"{preferred_at}[{i}]"), f"{preferred_at}[{i}].preference"
+                ),
             )
-            for t in fields.items(node, "preferredDuringSchedulingIgnoredDuringExecution", where)
+            for i, t in enumerate(fields.items(node, "preferredDuringSchedulingIgnoredDuringExecution", where))
         ),
         tolerations=fields.tolerations(data, path),
         spread=tuple(
