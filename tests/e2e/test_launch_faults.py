@@ -121,7 +121,7 @@ class Faults:
         found = await self.kube.get(EC2_NODECLASS, node_class)
         return find_condition(found.conditions, kind)
 
-    async def warning(self, reason: str, part: str, seconds: float = 45.0) -> str:
+    async def warning(self, reason: str, part: str, seconds: float = 75.0) -> str:
         """Wait for a Warning about a NodeClaim with this reason whose message holds `part`; returns the message."""
         told = ""
 
@@ -166,9 +166,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Faul
         connect_kube(kubeconfig=world.kubeconfig) as kube,
     ):
         await world.aws.control({"errors": [WITHOUT_PRICING]})
-        await world.start_service("pricing")
-        for name, flags in (("watcher", ()), ("provisioner", PROVISIONER)):
-            await world.start_service(name, extra=flags)
+        await world.start_services(extra={"provisioner": PROVISIONER}, without=("interruption",))
         faults = Faults(world, kube)
         await faults.pool("steady")
         yield faults

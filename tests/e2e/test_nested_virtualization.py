@@ -131,7 +131,7 @@ async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story
         start_world(directory, cluster=CLUSTER, column="assets", assets=assets) as world,
         connect_kube(kubeconfig=world.kubeconfig) as kube,
     ):
-        await world.start_services()
+        await world.start_services(without=("interruption",))
         for name, options in WRITTEN.items():
             await kube.create(EC2_NODECLASS, a_class(name, world.account.role_name, options))
             await kube.create(NODEPOOL, a_pool(name))

@@ -418,6 +418,35 @@ async def test_a_full_subnet_takes_its_zone_from_the_classes_that_have_no_other_
     assert reported.version != before.info.version
 
 
+async def test_a_mark_that_does_not_concern_a_class_changes_nothing_for_it(service: Service) -> None:
+    here, there = a_node_class("us-west-2a"), a_node_class("us-west-2b", name="there")
+    before = {name: await service.resolve(c) for name, c in (("here", here), ("there", there))}
+    await service.report(("spot", "*", "us-west-2a"), scope="subnet/subnet-us-west-2a")
+
+    concerned = await service.resolve(here, before["here"].info.version)
+    other = await service.resolve(there, before["there"].info.version)
+    service.catalogue.set_unavailable(frozenset(), frozenset())
+    healed = await service.resolve(here, concerned.info.version)
+
+    assert not concerned.not_modified
+    assert not any(available(t) for t in types_of(concerned))
+    assert other.not_modified
+    assert healed.info.version == before["here"].info.version
+    assert any(available(t) for t in types_of(healed))
+
+
+async def test_a_class_that_this_replica_has_not_resolved_is_never_taken_for_unmodified(service: Service) -> None:
+    narrow = a_node_class("us-west-2a")
+    known = (await service.resolve(narrow)).info.version
+    service.catalogue._entries.clear()  # as another replica, which was told of the mark alone
+    service.catalogue.set_unavailable(frozenset(), frozenset({("spot", "*", "us-west-2a", "subnet/subnet-us-west-2a")}))
+
+    answer = await service.resolve(narrow, known)
+
+    assert not answer.not_modified
+    assert not any(available(t) for t in types_of(answer))
+
+
 def available(kind: InstanceType) -> list[Offering]:
     return [o for o in kind.offerings if o.available]
 

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,15 +140,24 @@ class World:
             self.services[name] = Service(name, child, ports)
         return self.services[name]
 
-    async def start_services(self) -> None:
-        """Start all four. Pricing first: two others take its address."""
-        pricing = await self.start_service("pricing", wait=False)
-        watcher = await self.start_service("watcher", wait=False)
+    async def start_services(
+        self, *, extra: Mapping[str, Sequence[str]] | None = None, without: Collection[str] = ()
+    ) -> None:
+        """Start all four at the same time. Pricing first: two others take its address.
+
+        Args:
+            extra: more flags by service.
+            without: names of those that are not started; interruption can be left out.
+        """
+        flags = extra or {}
+        pricing = await self.start_service("pricing", extra=flags.get("pricing", ()), wait=False)
+        watcher = await self.start_service("watcher", extra=flags.get("watcher", ()), wait=False)
         await self._await_ready(pricing)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._await_ready(watcher))
-            group.create_task(self.start_service("provisioner"))
-            group.create_task(self.start_service("interruption"))
+            for name in ("provisioner", "interruption"):
+                if name not in without:
+                    group.create_task(self.start_service(name, extra=flags.get(name, ())))
 
     async def _await_ready(self, service: Service) -> None:
         ready_file = self.ready_file(service.name)

@@ -27,7 +27,7 @@ from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.requirements import Requirements
 from sawhorse_pricing.instruments import Instruments
-from sawhorse_pricing.scopes import ScopedMark, full_reservations, reach_of, withheld
+from sawhorse_pricing.scopes import Reach, ScopedMark, full_reservations, reach_of, withheld
 from sawhorse_proto.catalog.v1 import catalog_pb2
 from sawhorse_runtime.errors import UnavailableError
 
@@ -92,10 +92,13 @@ class Resolved:
 
 @dataclass(slots=True)
 class _Entry:
-    """One NodeClass: resolved with everything in stock, and as it is now."""
+    """One NodeClass: resolved with everything in stock, and as it is now; the marks that were looked at for it last."""
 
     base: Resolved | None = None
     current: Resolved | None = None
+    reach: Reach = field(default_factory=Reach)
+    marks: frozenset[ScopedMark] = frozenset()
+    limited: Unavailable = frozenset()  # what the marks take from it
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -111,6 +114,7 @@ class Catalogue:
         self._account = AccountFacts()
         self._measured: Measured = {}
         self._version = ""
+        self._core = ""  # the same without marks that concern only some
         self._moved = asyncio.Event()  # set, and replaced, when the version moves on
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
@@ -202,8 +206,25 @@ class Catalogue:
         )
 
     def version_for(self, key: str) -> str:
-        """The version of a NodeClass's answer; `key` names what resolution reads of it."""
-        return _digest(self._version, key)
+        """The version of a NodeClass's answer; `key` names what resolution reads of it.
+
+        A mark that does not concern the NodeClass does not change it. Empty where that is not known yet.
+        """
+        entry = self._entries.get(key)
+        if self._scoped and (entry is None or entry.base is None):
+            return ""
+        return self._class_version(key, self._limited(entry) if entry is not None else frozenset())
+
+    def _class_version(self, key: str, limited: Unavailable) -> str:
+        full = full_reservations(self._scoped)
+        return _digest(self._core, key, *(" ".join(offering) for offering in sorted(limited)), *sorted(full))
+
+    def _limited(self, entry: _Entry) -> Unavailable:
+        """What the marks of now take from a NodeClass; looked at once for each change of the marks."""
+        if entry.base is not None and entry.marks is not self._scoped:
+            entry.limited = withheld(self._scoped, entry.reach, entry.base.types)
+            entry.marks = self._scoped
+        return entry.limited
 
     async def resolve(self, node_class: EC2NodeClass | None, key: str) -> Resolved:
         """The types as a NodeClass sees them now; None: before any NodeClass.
@@ -217,15 +238,16 @@ class Catalogue:
         entry = self._entry(key)
         async with entry.lock:
             if entry.base is None:
+                group = self._account.group_of(placement_selector(node_class)) if node_class is not None else None
                 entry.base = await asyncio.to_thread(self._resolve, snapshot, node_class)
+                entry.reach, entry.marks = reach_of(node_class, group), frozenset()
             # Both may have moved on while the thread worked; an older base is answered under its own version.
-            version, unavailable, scoped = _digest(self._version, key), self._unavailable, self._scoped
-            free = {**self._account.free, **dict.fromkeys(full_reservations(scoped), 0)}
+            limited, unavailable = self._limited(entry), self._unavailable
+            version = self._class_version(key, limited)
+            free = {**self._account.free, **dict.fromkeys(full_reservations(self._scoped), 0)}
             if self._snapshot is None or self._snapshot.version != snapshot.version:
                 version = _digest(snapshot.version, key)
             if entry.current is None or entry.current.version != version:
-                group = self._account.group_of(placement_selector(node_class)) if node_class is not None else None
-                limited = withheld(scoped, reach_of(node_class, group), entry.base.types)
                 entry.current = _withheld(entry.base, unavailable | limited, free, version)
             return entry.current
 
@@ -279,7 +301,7 @@ class Catalogue:
         if snapshot is None:
             return
         settings = self._settings
-        self._version = _digest(
+        self._core = _digest(
             snapshot.version,
             repr(
                 (
@@ -292,8 +314,8 @@ class Catalogue:
             self._account.version,
             repr(sorted(self._measured.items())),
             *(" ".join(offering) for offering in sorted(self._unavailable)),
-            *(" ".join(mark) for mark in sorted(self._scoped)),
         )
+        self._version = _digest(self._core, *(" ".join(mark) for mark in sorted(self._scoped)))
         self.wake_waiting()
 
 
