@@ -221,6 +221,10 @@ CASES: dict[str, Case] = {
         }
     ),
     "efa": Case(types=(EFA_4, EFA_32, LARGE), claim={"requests": {"cpu": "1", "vpc.amazonaws.com/efa": "1"}}),
+    "enclaves": Case(
+        types=(an_instance_type("m5.xlarge", price=0.2, extra={"eks.amazonaws.com/nitro-sandbox": "1"}),),
+        claim={"requests": {"cpu": "1", "eks.amazonaws.com/nitro-sandbox": "1"}, **ON_DEMAND},
+    ),
     "placement-group": Case(spec={"placementGroupSelector": {"name": "near"}}),
     "placement-group-partition": Case(
         spec={"placementGroupSelector": {"name": "apart"}},

@@ -47,6 +47,8 @@ from sawhorse_model.manifests.fields import ManifestError
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.resources import CPU, PODS
 
+# What a pod requests that runs in an enclave of its machine.
+NITRO_SANDBOX = "eks.amazonaws.com/nitro-sandbox"
 # EC2 takes no more templates in one request.
 MOST_TEMPLATES = 50
 _TOKEN_USED = "IdempotentParameterMismatch"
@@ -289,6 +291,7 @@ class FleetLauncher:
                 reservation=group.reservation,
                 group_id=launch.group.id if launch.group is not None else "",
                 partition=launch.partition,
+                enclaves=claim.requests.get(NITRO_SANDBOX, 0) > 0,
             ),
         )
         name = await self._templates.ensure(node_class, data, launch.tags)

@@ -56,6 +56,7 @@ class TemplateRequest:
     reservation: Reservation | None = None
     group_id: str = ""
     partition: int = 0  # 0 leaves it to EC2
+    enclaves: bool = False  # Nitro Enclaves
 
 
 def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[str, Any]:
@@ -74,6 +75,8 @@ def template_data(node_class: EC2NodeClass, request: TemplateRequest) -> dict[st
         data["UserData"] = request.user_data
     if cpu := request.cpu.to_raw():
         data["CpuOptions"] = cpu
+    if request.enclaves:
+        data["EnclaveOptions"] = {"Enabled": True}
     # Without a reservation to aim at the whole block is left out: EC2's default lets open reservations be used, and
     # "none" would leave them paid for and idle.
     if request.reservation is not None:
