@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from sawhorse_catalog.aws import Resolution, resolve
+from sawhorse_catalog.aws.compatibility import CHECKS, Check
+from sawhorse_catalog.aws.node_class import class_view
 from sawhorse_catalog.facts import InstanceFacts
 from sawhorse_catalog.prices import PriceBook
 from sawhorse_testing.catalog import an_ec2_node_class, an_ec2_type
@@ -117,3 +119,31 @@ def test_connection_tracking_needs_the_nitro_hypervisor() -> None:
 def test_the_strategy_of_the_placement_group_must_be_supported() -> None:
     assert reason({}, an_ec2_type("m5.large"), "cluster") == ""
     assert "strategy is cluster" in reason({}, an_ec2_type("m5.large", placement_strategies=("spread",)), "cluster")
+
+
+# Check → a NodeClass's fields, a type that they rule out, and the strategy of its placement group.
+EXAMPLES: dict[str, tuple[dict[str, Any], InstanceFacts, str]] = {
+    "check_listed": ({}, an_ec2_type("m5.large", retired=True), ""),
+    "check_machine": ({}, an_ec2_type("mac2.metal"), ""),
+    "check_network_interfaces": ({"networkInterfaces": [interface(7, 0)]}, an_ec2_type("m5.large"), ""),
+    "check_family": ({}, an_ec2_type("a1.large"), ""),
+    "check_nested_virtualization": (
+        {"cpuOptions": {"nestedVirtualization": "enabled"}},
+        an_ec2_type("m8i.xlarge", processor_features=()),
+        "",
+    ),
+    "check_cores": ({"cpuOptions": {"coreCount": 4}}, an_ec2_type("m8i.xlarge"), ""),
+    "check_placement_group": ({}, an_ec2_type("m5.large", placement_strategies=()), "cluster"),
+    "check_connection_tracking": ({"connectionTracking": {"udpTimeout": "30s"}}, an_ec2_type("t2.large"), ""),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_each_check_rules_its_example_out_alone_and_its_reason_is_the_one_that_is_told(check: Check) -> None:
+    spec, facts, strategy = EXAMPLES[check.__name__]
+    view = class_view(an_ec2_node_class(spec), placement_strategy=strategy)
+
+    told = {each.__name__: found for each in CHECKS if (found := each(facts, view))}
+
+    assert set(told) == {check.__name__}
+    assert reason(spec, facts, strategy) == told[check.__name__]
