@@ -52,7 +52,7 @@ class Attempter:
         self.problem = problem
         self.watch = watch
         self._served: dict[tuple[int, Requirements], bool] = {}
-        self._ranks: dict[int, IntArray] = {}
+        self._ranks: dict[tuple[object, ...], IntArray] = {}
         self._extras: dict[tuple[Requirements, tuple[tuple[str, str | None], ...]], Requirements] = {}
 
     def run(self, caps: dict[int, int], *, evenly: bool) -> Attempt:
@@ -84,15 +84,17 @@ class Attempter:
 
     def _rank(self, members: PodClass) -> IntArray:
         """(N,) order of preference among nodes; negative where the class may not go."""
-        if members.index not in self._ranks:
-            problem = self.problem
-            table, forbidden = problem.table, problem.topology.forbidden[members.index]
+        problem = self.problem
+        forbidden = problem.topology.forbidden[members.index]
+        key = (members.levels, members.pod.spec.tolerations, forbidden)
+        if key not in self._ranks:
+            table = problem.table
             labels = label_ranks(table, members, self._served)
             taints = taint_ranks([node.taints for node in table.nodes], members)
-            away = np.array([not known.serve(forbidden) for known in table.labels], dtype=np.bool_)
+            away = np.array([bool(forbidden) and not known.serve(forbidden) for known in table.labels], dtype=np.bool_)
             barred = (labels >= len(members.levels)) | (taints > 1) | away
-            self._ranks[members.index] = np.where(barred, -1, taints * len(members.levels) + labels)
-        return self._ranks[members.index]
+            self._ranks[key] = np.where(barred, -1, taints * len(members.levels) + labels)
+        return self._ranks[key]
 
     def _fill(self, attempt: Attempt, members: PodClass, count: int, ranks: IntArray) -> int:
         """Place up to `count` pods on existing capacity where `ranks` is not negative; return how many."""

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 
 from sawhorse_model.pod import DO_NOT_SCHEDULE, Pod
-from sawhorse_scheduling.arrays import IntArray
+from sawhorse_scheduling.arrays import IntArray, any_along
 from sawhorse_scheduling.classes import ClassSelection, PodClass
 from sawhorse_scheduling.existing import NodeTable
 from sawhorse_scheduling.matching import Matcher, is_hostname, spread_matcher, term_matcher
@@ -27,12 +27,10 @@ class Company:
     adds: IntArray  # (C, M) how many pods of one unit of the class each matcher means
     bound: IntArray  # (M, N) pods that run
 
-    def liked_by(self, members: PodClass, others: Sequence[PodClass]) -> list[int]:
-        """Positions of those among `others` that the class would like to be with."""
+    def liked_by(self, members: PodClass) -> list[int]:
+        """Indexes of the classes that the class would like to be with."""
         wanted = np.flatnonzero(self.weights[members.index] > 0)
-        if not len(wanted):
-            return []
-        return [i for i, other in enumerate(others) if self.adds[other.index, wanted].any()]
+        return np.flatnonzero(any_along(self.adds[:, wanted] > 0, 1)).tolist() if len(wanted) else []
 
 
 def host_wishes(pod: Pod, snapshot: Snapshot) -> list[tuple[Matcher, int]]:
@@ -99,6 +97,7 @@ def shares_of(
         return
     for rank in np.unique(ranks[fits > 0]).tolist():
         rows = np.flatnonzero((ranks == rank) & (fits > 0))
+        rows = rows[np.argsort(-liking[rows], kind="stable")[:count]]  # no more than one node for each pod
         dealt = _dealt(rows, liking[rows], fits[rows], own, count)
         count -= sum(dealt.values())
         for row, number in sorted(dealt.items()):

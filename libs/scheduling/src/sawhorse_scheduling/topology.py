@@ -6,7 +6,7 @@ the final state: in every domain where a class is placed, matching pods − the 
 kube-scheduler checks at the last pod, so the plan binds in any order that fills evenly.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -118,26 +118,32 @@ class Topology:
         for c in classes:
             for group in self.counted_by[c.index]:
                 by_group.setdefault(group, []).append(c)
-        liked = {c.index: [classes[i] for i in self.company.liked_by(c, classes)] for c in classes}
-        ordered: dict[int, PodClass] = {}
-        entered: set[int] = set()
+        planned = {c.index: c for c in classes}
 
-        def visit(c: PodClass) -> None:
-            if c.index in entered:
-                return
-            entered.add(c.index)
+        def before(c: PodClass) -> Iterator[PodClass]:
             groups = [use.group for use in self.near[c.index]]
             groups += [u.group for u in self.uses[c.index] if u.hard and u.group not in self.counted_by[c.index]]
             for group in groups:
-                for other in by_group.get(group, ()):
-                    visit(other)
-            for other in liked.get(c.index, ()):
-                visit(other)
-            ordered[c.index] = c
+                yield from by_group.get(group, ())
+            yield from (planned[index] for index in self.company.liked_by(c) if index in planned)
 
-        for c in sorted(classes, key=lambda c: (self.is_ruled(c), c.index)):
-            visit(c)
-        return list(ordered.values())
+        ordered: list[PodClass] = []
+        entered: set[int] = set()
+        for first in sorted(classes, key=lambda c: (self.is_ruled(c), c.index)):
+            if first.index in entered:
+                continue
+            entered.add(first.index)
+            path = [(first, before(first))]  # a stack of our own: chains may be longer than Python's
+            while path:
+                c, waited = path[-1]
+                following = next((other for other in waited if other.index not in entered), None)
+                if following is None:
+                    ordered.append(c)
+                    path.pop()
+                else:
+                    entered.add(following.index)
+                    path.append((following, before(following)))
+        return ordered
 
 
 def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeTable) -> Topology:
