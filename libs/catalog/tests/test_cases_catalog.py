@@ -52,35 +52,32 @@ def test_the_published_sizes_are_met_to_the_unit(
     assert kind.allocatable[EPHEMERAL_STORAGE] == 18253611008
 
 
-ROOT = {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {"volumeSize": "100Gi"}}]}
-KUBELET = {
-    "kubelet": {
-        "podsPerCore": 10,
-        "kubeReserved": {"cpu": "100m", "memory": "1Gi", "ephemeral-storage": "2Gi", "pid": "1000"},
-        "systemReserved": {"cpu": "50m", "memory": "100Mi"},
-        "evictionHard": {"memory.available": "5%", "nodefs.available": "10%"},
-    }
-}
 SPECS: dict[str, dict[str, Any]] = {
     **{
         f"family {name}": {"amiFamily": name, "amiSelectorTerms": [{"id": "ami-1"}]}
         for name in ("AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025", "Custom")
     },
-    "kubelet": KUBELET,
-    "maxPods": {"kubelet": {"maxPods": 110}},
-    "root volume": ROOT,
-    "local disks": {**ROOT, "instanceStorePolicy": "RAID0"},
+    "sizes": {
+        "kubelet": {
+            "maxPods": 110,
+            "podsPerCore": 10,
+            "kubeReserved": {"cpu": "100m", "memory": "1Gi", "ephemeral-storage": "2Gi", "pid": "1000"},
+            "systemReserved": {"cpu": "50m", "memory": "100Mi"},
+            "evictionHard": {"memory.available": "5%", "nodefs.available": "10%"},
+        },
+        "blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {"volumeSize": "100Gi"}}],
+        "instanceStorePolicy": "RAID0",
+        "ipPrefixCount": 4,
+        "cpuOptions": {"nestedVirtualization": "disabled"},
+    },
     "nested virtualization": {"cpuOptions": {"nestedVirtualization": "enabled"}},
-    "disabled virtualization": {"cpuOptions": {"nestedVirtualization": "disabled"}},
-    "cores": {"cpuOptions": {"coreCount": 4, "threadsPerCore": 1}},
+    "cores": {"cpuOptions": {"coreCount": 4, "threadsPerCore": 1}, "connectionTracking": {"udpTimeout": 30}},
     "interfaces": {
         "networkInterfaces": [
             {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
             {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "efa-only"},
         ]
     },
-    "prefixes": {"ipPrefixCount": 4},
-    "connection tracking": {"connectionTracking": {"udpTimeout": 30}},
 }
 
 

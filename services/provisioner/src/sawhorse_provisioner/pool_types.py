@@ -55,9 +55,12 @@ class PoolTypes:
 def nothing_to_launch(pool: Pool) -> str:
     """Why no type of the pool can be launched: where, what, what to do. Empty when there is one."""
     template = pool_template(pool)
-    meeting = [kind for kind in pool.instance_types if template.intersects(kind.requirements)]
-    if any(o.available and o.allowed_by(template) for kind in meeting for o in kind.offerings):
-        return ""
+    meeting: list[InstanceType] = []
+    for kind in pool.instance_types:
+        if template.intersects(kind.requirements):
+            if any(o.available and o.allowed_by(template) for o in kind.offerings):
+                return ""  # as a rule one of the first: the rest need not be looked at
+            meeting.append(kind)
     if meeting:
         sold = sorted({o.zone for kind in meeting for o in kind.offerings})
         return (
