@@ -9,6 +9,7 @@ import pytest
 from sawhorse_model import aws
 from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, ZONE
 from sawhorse_scheduling.plan import Plan
+from sawhorse_scheduling.problem import build_problem
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import (
@@ -179,3 +180,13 @@ def test_of_pods_that_follow_each_other_only_those_that_fit_nowhere_are_left() -
 
     assert [sorted(n.pods) for n in plan.new_nodes] == [["default/cache-0", "default/web-0"]]
     assert codes(plan) == {"CoLocationUnsatisfiable"}
+
+
+def test_chains_of_pods_that_follow_each_other_may_be_longer_than_pythons_stack() -> None:
+    length = 1100
+    pods = [a_group(f"w{n}", affinity=(keep_near(ZONE, app=f"w{n + 1}"),)) for n in range(length)]
+    problem = build_problem(Snapshot(pods=(*pods, a_group(f"w{length}"))))
+
+    order = [c.pod.meta.name for c in problem.topology.serving_order(problem.classes)]
+
+    assert order == [f"w{n}" for n in range(length, -1, -1)]
