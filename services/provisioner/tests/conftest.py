@@ -103,13 +103,19 @@ class LoopClock:
 
 
 class WatchedMirror:
-    """The mirror without Redis: FakeKube's lists and watches, straight into the view."""
+    """The mirror without Redis: FakeKube's lists and watches, straight into the view.
+
+    While `watched` of a kind is clear no watcher tells of it.
+    """
 
     def __init__(self, kube: FakeKube) -> None:
         self._kube = kube
         self._kinds = (*MIRRORED, FAKE_CLASS)
         self.view = MirrorView([k.name for k in self._kinds])
         self.synced = False
+        self.watched = {kind.name: asyncio.Event() for kind in self._kinds}
+        for event in self.watched.values():
+            event.set()
         self.all = self.view.all
         self.get = self.view.get
         self.pods_on = self.view.pods_on
@@ -134,6 +140,7 @@ class WatchedMirror:
     async def _follow(self, kind: Any, version: str) -> None:
         while True:
             async for event in self._kube.watch(kind, resource_version=version):
+                await self.watched[kind.name].wait()
                 version = event.resource_version
                 if event.object is None:
                     continue

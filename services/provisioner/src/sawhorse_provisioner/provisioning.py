@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import structlog
 
 from sawhorse_kube.api import Kube
-from sawhorse_kube.errors import KubeError
+from sawhorse_kube.errors import KubeError, KubeUnavailableError, NotFoundError
 from sawhorse_kube.kinds import NODECLAIM
 from sawhorse_kube.kinds import NODEPOOL as NODEPOOL_KIND
 from sawhorse_model.manifests import nodeclaim_to_raw
@@ -38,6 +38,7 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 10.0  # seconds: a lost wake-up costs no more
 _PARALLEL_CREATES = 50
+_LOOK_FOR_CLAIM = 30.0  # seconds that a claim is looked for whose creation was not answered
 _TARGETS_LISTED = 50  # nodes of one plan that the journal lists
 
 
@@ -270,7 +271,7 @@ class Provisioner:
             class_labels = resolved[pool.template.node_class_ref.name].node_labels
             claim = claim_from_plan(node, pool, class_labels, self._words, name=claim_name(node.nodepool))
             try:
-                made: NodeClaim = await self._kube.create(NODECLAIM, nodeclaim_to_raw(claim))
+                made = await self._create(claim)
             except KubeError as error:
                 log.warning("nodeclaim not created", nodepool=node.nodepool, error=describe(error))
                 self._announcer.warn(
@@ -284,6 +285,25 @@ class Provisioner:
 
         await each(kept, create, limit=_PARALLEL_CREATES)
         return {node.name: created[node.name] for node in kept if node.name in created}
+
+    async def _create(self, claim: NodeClaim) -> NodeClaim:
+        """Create one. Where no answer came it may be there all the same, and must not be made a second time."""
+        try:
+            made: NodeClaim = await self._kube.create(NODECLAIM, nodeclaim_to_raw(claim))
+        except KubeUnavailableError as error:
+            until = self._clock.monotonic() + _LOOK_FOR_CLAIM
+            while True:
+                try:
+                    made = await self._kube.get(NODECLAIM, claim.meta.name)
+                except NotFoundError:
+                    raise error from None
+                except KubeUnavailableError:
+                    if self._clock.monotonic() >= until:
+                        raise error from None
+                    await self._clock.sleep(1.0)
+                else:
+                    break
+        return made
 
     # Step `placement`
 

@@ -20,6 +20,7 @@ from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.batcher import Batcher
 from sawhorse_provisioner.catalog_client import Catalog
+from sawhorse_provisioner.catch_up import catch_up
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.collector import Collector
 from sawhorse_provisioner.heal import heal_taints
@@ -233,6 +234,8 @@ class Term:
                 if stop.is_set():
                     return
                 await self._around.clock.sleep(_SYNC_LOOK)
+            if not await catch_up(self._around.kube, self._state, self._around.clock, stop):
+                return
             await heal_taints(self._around.kube, self._state)
         self._running = True
         try:
