@@ -1,14 +1,17 @@
 """Cases of launch that run on to what a node reads and to what is tried again."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from sawhorse_catalog.account import Reservation
 from sawhorse_catalog.aws import ResolveSettings, resolve
 from sawhorse_catalog.prices import PriceBook
 from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.dry_runs import DryRunMode, DryRuns
+from sawhorse_cloud_aws.template_data import TemplateRequest, template_data
 from sawhorse_cloud_aws.user_data import build_user_data
 from sawhorse_model.aws import EC2NodeClass, parse_ec2_node_class
 from sawhorse_model.resources import PODS
@@ -80,3 +83,35 @@ async def test_l05_a_refusal_is_tried_again_after_a_minute_and_a_mended_policy_c
     assert held == refused
     assert (mended.status, mended.reason) == ("True", "ValidationSucceeded")
     assert account.asked.count(action) == 2
+
+
+def template(**request: Any) -> dict[str, Any]:
+    """A launch template's data."""
+    given = {"image_id": "ami-1", "user_data": "", "tags": {}, "spot": False, "region": "us-east-1", **request}
+    return template_data(a_class(), TemplateRequest(**given))
+
+
+@pytest.mark.parametrize("spot", [True, False])
+@pytest.mark.parametrize("tenancy", ["default", "dedicated"])
+def test_p10_without_a_reservation_to_aim_at_the_whole_block_is_left_out(spot: bool, tenancy: str) -> None:
+    data = template(spot=spot, tenancy=tenancy)
+
+    assert "CapacityReservationSpecification" not in data
+    assert "InstanceMarketOptions" not in data
+
+
+def test_p10_with_a_reservation_it_is_the_target_and_nothing_else_will_do() -> None:
+    reservation = Reservation(id="cr-1", instance_type="m6i.large", zone="us-east-1a", free=1)
+
+    assert template(reservation=reservation)["CapacityReservationSpecification"] == {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": "cr-1"},
+    }
+
+
+def test_p10_no_golden_request_says_none() -> None:
+    golden = [path.read_text("utf-8") for path in (Path(__file__).parent / "golden").glob("*.json")]
+
+    assert len(golden) > 30
+    assert [text for text in golden if '"CapacityReservationPreference": "none"' in text] == []
+    assert sum("CapacityReservationSpecification" in text for text in golden) == 2
