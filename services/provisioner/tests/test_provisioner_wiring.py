@@ -24,6 +24,14 @@ def test_l05_dry_runs_are_required_unless_a_flag_makes_them_advice(
     assert aws_settings(settings, "1.36").dry_runs is mode
 
 
+def test_g01_and_22_the_limits_are_5_minutes_to_launch_15_to_join_and_30_to_offer_a_device() -> None:
+    settings = Settings(cluster_name="c")
+
+    limits = (settings.launch_timeout, settings.registration_timeout, settings.initialization_timeout)
+
+    assert [limit.total_seconds() / 60 for limit in limits] == [5, 15, 30]
+
+
 def test_blocks_that_end_are_read_from_the_status_of_the_node_class() -> None:
     entry = {"id": "cr-1", "state": "expiring", "endTime": "2026-11-29T12:00:00Z", "reservationType": "capacity-block"}
     made = an_ec2_node_class()
