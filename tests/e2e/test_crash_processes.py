@@ -122,7 +122,13 @@ class Cluster:
         try:
             await eventually(well, seconds=seconds)
         except AssertionError:
-            pytest.fail(f"after {seconds:g} s: {wrong}")
+            told = "\n".join(line for name in ("watcher", "provisioner") for line in self.told(name))
+            pytest.fail(f"after {seconds:g} s: {wrong}\n{told}")
+
+    def told(self, name: str, lines: int = 60) -> list[str]:
+        """The last lines of a service's log that say what it decided, not what it looked at."""
+        log = self.world.services[name].child.log.read_text().splitlines()
+        return [line for line in log if '"kind listed"' not in line][-lines:]
 
     async def problems(self) -> list[str]:
         """What is not as it must be now."""
