@@ -1,5 +1,6 @@
 """Which reservations count: those a NodeClass has, of a file all when it does not say, and none that cannot be used."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from sawhorse_catalog.aws import resolve
 from sawhorse_catalog.file_types import FileEntry, resolve_entries
+from sawhorse_catalog.files import parse_catalog_file
 from sawhorse_catalog.prices import PriceBook
 from sawhorse_model import aws
 from sawhorse_model.aws import EC2NodeClass
@@ -50,6 +52,26 @@ def test_of_a_catalogue_file_the_reservations_of_the_node_class_count(
     (kind,) = resolve_entries([ENTRY], node_class).instance_types
 
     assert free(kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ({"reservationId": "cr-1", "reservationCount": 1}, False),
+        ({"reservationId": "cr-1"}, True),
+        ({"reservationCount": 1}, True),
+        ({"reservationId": "cr-1", "available": False}, False),
+    ],
+)
+def test_a_reserved_offering_that_cannot_be_counted_is_warned_about(fields: dict[str, Any], warned: bool) -> None:
+    offering = {"zone": "us-west-2a", "capacityType": "reserved", "price": 0, **fields}
+    kind = {"name": "m5.large", "vcpus": 2, "memoryMiB": 8192, "offerings": [offering]}
+
+    found = parse_catalog_file(
+        json.dumps({"apiVersion": "sawhorse.dev/v1", "kind": "Catalog", "instanceTypes": [kind]}).encode()
+    )
+
+    assert bool(found.warnings) == warned
 
 
 def test_an_interruptible_reservation_is_not_planned_with_as_nothing_could_be_launched_into_it() -> None:

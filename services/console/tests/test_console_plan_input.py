@@ -21,6 +21,10 @@ spec:
     spec:
       containers: [{name: app, resources: {requests: {cpu: %s}}}]
 """
+CATALOG = (
+    '{"apiVersion":"sawhorse.dev/v1","kind":"Catalog","instanceTypes":'
+    '[{"name":"a","vcpus":2,"memoryMiB":4096,"offerings":[%s]}]}'
+)
 
 
 def plan(*files: Path, strict: bool = False, catalog: Path | None = None) -> tuple[int, list[str]]:
@@ -61,6 +65,23 @@ def plan(*files: Path, strict: bool = False, catalog: Path | None = None) -> tup
         ("kind: Pod\nmetadata: {name: x}\nspec: {nodeSelector: {1: x}}", "the key 1 is not a text"),
         ("kind: List\nitems: 3", "List: items: must be a list"),
         ("kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: p}\nspec: {weight: 999}", "NodePool p: "),
+        (
+            "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: a, resources: {requests: {memory: 7Ei}}}]}",
+            "Pod x: spec.containers: ask together for 8070450532247928832 of memory, more than any node can have",
+        ),
+        (
+            "kind: EC2NodeClass\nmetadata: {name: d}\nspec: {blockDeviceMappings: [{ebs: {volumeSize: -20Gi}}]}",
+            "EC2NodeClass d: spec.blockDeviceMappings[0].ebs.volumeSize: '-20Gi' is negative",
+        ),
+        (
+            "kind: NodePool\nmetadata: {name: p}\n"
+            "spec: {limits: {cpu: '-5'}, template: {spec: {nodeClassRef: {name: d}}}}",
+            "NodePool p: spec.limits.cpu: '-5' is negative",
+        ),
+        (
+            "kind: Job\nmetadata: {name: j}\nspec: {parallelism: 3000000000, template: {spec: {}}}",
+            "spec.parallelism: 300",
+        ),
         ("a: &a [*a]", "nested too deeply"),
         ("\x00", "is not YAML"),
         ("!!python/object:os.system {}", "is not YAML"),
@@ -235,6 +256,10 @@ def test_ordinary_manifests_have_no_unknown_fields(tmp_path: Path) -> None:
         ("not json", "Catalog"),
         ('{"apiVersion":"sawhorse.dev/v1","kind":"Other","instanceTypes":[]}', "kind"),
         ('{"apiVersion":"sawhorse.dev/v1","kind":"Catalog","instanceTypes":[{"name":""}]}', "instanceTypes[0]"),
+        ('{"apiVersion":"sawhorse.dev/v1","kind":"Catalog","instanceTypes":[]}', "the catalogue is empty"),
+        (CATALOG % '{"zone":"z","capacityType":"on-demand","price":NaN}', "offerings[0].price: nan is not a price"),
+        (CATALOG % '{"zone":"z","capacityType":"on-demand","price":-1}', "offerings[0].price: -1.0 is negative"),
+        (CATALOG % '{"zone":"z","capacityType":"on-demand","price":1e999}', "offerings[0].price: inf is not a price"),
     ],
 )
 def test_a_catalogue_that_cannot_be_used_is_exit_2(tmp_path: Path, text: str, expected: str) -> None:
@@ -279,3 +304,22 @@ spec:
     code, lines = plan(manifest)
 
     assert (code, lines) == (1, [])
+
+
+def test_more_pods_than_a_plan_can_name_are_refused_before_they_fill_the_memory(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text(DEPLOYMENT % (2**31 - 1, "1"))
+
+    code, lines = plan(file)
+
+    text = "spec.replicas: 2147483647 pods are more than one plan can name, which is 20000000"
+    assert (code, lines) == (2, [f"{file}: Deployment web: {text}"])
+
+
+def test_a_fault_of_a_node_class_is_told_though_no_pool_uses_it_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text("kind: EC2NodeClass\nmetadata: {name: d}\nspec: {blockDeviceMappings: 5}")
+
+    code, lines = plan(file)
+
+    assert (code, lines) == (2, [f"{file}: EC2NodeClass d: spec.blockDeviceMappings: must be a list, not a number"])

@@ -161,6 +161,9 @@ def _offerings(raw: Raw, path: str, warnings: list[str]) -> tuple[Offering, ...]
         place = f"{path}.offerings[{index}]"
         warnings.extend(_unknown(item, _OFFERING, place))
         offering = _offering(item, place)
+        if offering.capacity_type is CapacityType.RESERVED and offering.available:
+            if not (offering.reservation_id and offering.reservation_count):
+                warnings.append(f"{place}: has no reservationId or no reservationCount; nothing is planned into it")
         key = (offering.zone, offering.capacity_type.value, offering.reservation_id)
         if key in found:
             raise ManifestError(place, f"{key[1]} in {key[0]} is listed twice; keep one")

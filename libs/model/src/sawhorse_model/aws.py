@@ -275,6 +275,8 @@ def _block_devices(spec: Raw) -> tuple[BlockDevice, ...]:
             volume_size = whole(size) if size else None
         except QuantityError as error:
             raise ManifestError(f"{path}.ebs.volumeSize", str(error)) from error
+        if volume_size is not None and volume_size < 0:
+            raise ManifestError(f"{path}.ebs.volumeSize", f"{size!r} is negative; a volume has a size")
         devices.append(
             BlockDevice(
                 device_name=fields.text(entry, "deviceName", path),

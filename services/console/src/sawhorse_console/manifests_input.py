@@ -12,6 +12,7 @@ from typing import Any
 from sawhorse_console.manifests_files import Document, Problem, UnreadableError, read_documents
 from sawhorse_console.manifests_known import unknown_fields
 from sawhorse_console.manifests_lenient import read_leniently, with_odd
+from sawhorse_model.aws import parse_ec2_node_class
 from sawhorse_model.cluster import (
     CSINode,
     DaemonSet,
@@ -30,6 +31,8 @@ from sawhorse_model.nodepool import NodePool
 from sawhorse_model.pod import Pod
 
 MOST_REPLICAS = 2**31 - 1
+MOST_PODS = 20_000_000  # of one workload: a plan names each pod, and memory has an end
+MOST_OF_A_POD = 2**56  # of a resource, in its base unit; sums over a plan then stay far from 64 bits
 
 # Kinds that are read, with the API group they must be of.
 GROUPS = {
@@ -153,6 +156,9 @@ def _add(result: Manifests, document: Document, seen: dict[tuple[str, str], str]
             raise ManifestError(odd[0].field, odd[0].problem)
         pool = kind == "NodePool"
         result.doubtful += [Problem(document.file, document.label, o.field, o.told(pool=pool)) for o in odd]
+    _check_amounts(kind, parsed)
+    if kind == "EC2NodeClass":
+        parse_ec2_node_class(parsed)  # refuses what it cannot read
     meta: ObjectMeta = parsed.meta
     if not meta.name:
         generated = read.text(read.mapping(raw, "metadata", ""), "generateName", "metadata")
@@ -169,6 +175,22 @@ def _add(result: Manifests, document: Document, seen: dict[tuple[str, str], str]
     _KEEP.get(kind, _drop)(result, parsed)
     if kind == "Pod" and parsed.spec.ephemeral_claims:
         result.ephemeral[meta.key] = _ephemeral(read.mapping(raw, "spec", ""), "spec")
+
+
+def _check_amounts(kind: str, parsed: Any) -> None:
+    """Each figure may be one that exists, and still together they are more than planning can hold."""
+    if isinstance(parsed, Workload) and parsed.replicas > MOST_PODS:
+        field = "spec.parallelism" if kind == "Job" else "spec.replicas"
+        raise ManifestError(field, f"{parsed.replicas} pods are more than one plan can name, which is {MOST_PODS}")
+    pod = parsed if kind == "Pod" else getattr(parsed, "pod", None) or getattr(parsed, "template", None)
+    if not isinstance(pod, Pod):
+        return
+    path = "spec" if kind == "Pod" else "spec.template.spec"
+    for name, amount in pod.spec.requests.items():
+        if amount > MOST_OF_A_POD:
+            raise ManifestError(
+                f"{path}.containers", f"ask together for {amount} of {name}, more than any node can have"
+            )
 
 
 def _check_keys(raw: Any) -> None:

@@ -12,7 +12,6 @@ from sawhorse_console.manifests_input import read_manifests
 from sawhorse_console.plan_output import Timing, write_json
 from sawhorse_console.plan_snapshot import Catalog, Tuning, build_snapshot
 from sawhorse_console.plan_table import write_table
-from sawhorse_model.manifests import ManifestError
 from sawhorse_scheduling.engine import Watch
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot
@@ -44,14 +43,17 @@ def run_plan(
     try:
         manifests = read_manifests(files, strict=strict)
         prices, currency, notes = _read_catalog(catalog)
-        try:
-            snapshot, warnings = build_snapshot(manifests, prices, tuning)
-        except ManifestError as error:
-            raise UnreadableError([Problem("", "EC2NodeClass", error.field, error.problem)]) from error
+        snapshot, warnings = build_snapshot(manifests, prices, tuning)
+        plan, timing = solve_timed(snapshot)
+    except OverflowError:
+        text = (
+            "amounts of the input add up to more than 64 bits hold; look for a limit, usage or node that is too large"
+        )
+        _report([Problem("", "", "", text)], stderr)
+        return WRONG_INPUT
     except UnreadableError as error:
         _report(error.problems, stderr)
         return WRONG_INPUT
-    plan, timing = solve_timed(snapshot)
     told = [*map(str, (*manifests.notable, *manifests.doubtful)), *warnings, *notes]
     if output == "json":
         write_json(plan, timing, told, stdout)
