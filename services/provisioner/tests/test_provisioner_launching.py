@@ -334,3 +334,30 @@ async def test_a_pool_may_have_a_launch_timeout_of_its_own(
         await world.until(lambda: bool(world.events("LaunchTimeout")), seconds=400)
 
     assert seconds <= world.clock.monotonic() <= seconds + 5
+
+
+async def test_16_a_class_that_is_being_looked_at_costs_no_claim_and_is_told_on_it(world: Any, looptime: Any) -> None:
+    world.node_class()
+    world.cloud.errors["resolve_node_class"] = [CloudUnavailableError("no answer")] * 3
+    await world.kube.create(NODECLAIM, claim_raw("early"))
+    first = world.claim().meta.uid
+
+    async with world.leading():
+        await world.until(lambda: bool(world.claim().conditions))
+        await world.until(lambda: world.condition(world.claim(), "Launched").reason == "NodeClassReadinessUnknown")
+        await world.until(lambda: world.claim().is_launched)
+
+    assert world.claim().meta.uid == first
+    assert world.events("NodeClassNotReady") == []
+
+
+async def test_16_a_class_that_is_not_ready_costs_the_claim_which_is_told(world: Any, looptime: Any) -> None:
+    world.node_class()
+    world.cloud.unresolved["default"] = ("SubnetsReady", "SubnetsNotFound", "no subnet matches")
+    await world.kube.create(NODECLAIM, claim_raw("early"))
+
+    async with world.leading():
+        await world.until(lambda: world.claims() == [])
+
+    assert "default is not ready" in world.events("NodeClassNotReady")[0]
+    assert world.cloud.alive() == []

@@ -245,6 +245,24 @@ async def test_20_6_a_claim_that_found_no_capacity_is_no_failure(world: Any, loo
     assert healthy(world).status == "Unknown"
 
 
+@pytest.mark.parametrize(("spec", "named"), [({}, True), ({"tags": {"Name": "mine"}}, False)], ids=["plain", "own"])
+async def test_18_a_machine_is_tagged_with_node_and_claim_unless_its_class_names_it(
+    world: Any, looptime: Any, spec: dict[str, Any], named: bool
+) -> None:
+    world.node_class(**spec)
+    world.pool()
+    world.pod("web-1")
+
+    async with world.leading():
+        await world.until(lambda: bool(world.claims()) and "fake.example/tagged" in world.claim().meta.annotations)
+
+    (machine,) = world.cloud.alive()
+    claim = world.claim()
+    assert machine.tags["karpenter.sh/nodeclaim"] == claim.meta.name
+    assert machine.tags.get("Name") == (claim.node_name if named else None)
+    assert claim.meta.annotations["fake.example/tagged-too"] == "true"
+
+
 # 21. Initialisation
 
 

@@ -18,7 +18,9 @@ from sawhorse_cloud.errors import CloudError, FailedOffering, InsufficientCapaci
 from sawhorse_kube.errors import ConflictError, KubeError, NotFoundError
 from sawhorse_kube.kinds import NODECLAIM
 from sawhorse_model.labels import LAUNCH_TOKEN
+from sawhorse_model.meta import find_condition
 from sawhorse_model.nodeclaim import LAUNCHED, NodeClaim
+from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.resources import format_resources
 from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.asking import Asked, FleetCalls
@@ -239,9 +241,7 @@ class Launcher:
             return None
         try:
             if fleet.asked is None:
-                node_class = self._state.node_class(claims[0].node_class_ref.name)
-                if node_class is None or node_class.meta.is_deleting:
-                    raise NodeClassNotReadyError(f"NodeClass {claims[0].node_class_ref.name} does not exist")
+                node_class = self._usable_class(claims[0].node_class_ref.name)
                 types = await self._catalog.resolve(node_class)
                 # Kept: a repeat with the same token must ask for the same, or the cloud refuses it.
                 fleet.asked = (tuple(claims), node_class, types.instance_types)
@@ -272,6 +272,16 @@ class Launcher:
         await self._report(claims[0].nodepool, result.failed)
         await self._write_answers(fleet)
         return self._finish(fleet)
+
+    def _usable_class(self, name: str) -> NodeClass:
+        node_class = self._state.node_class(name)
+        if node_class is None or node_class.meta.is_deleting:
+            raise NodeClassNotReadyError(f"NodeClass {name} does not exist")
+        ready = find_condition(node_class.conditions, "Ready")
+        if ready is None or ready.status == "Unknown":
+            # Being looked at, after a change for example: that is no reason to give the claims up.
+            raise CloudError(f"NodeClass {name} has not been judged yet", reason="NodeClassReadinessUnknown")
+        return node_class
 
     async def _put_token(self, fleet: _Fleet, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
         """Step `token`: the intent, durable before the cloud is asked. Returns the claims that carry it."""

@@ -219,10 +219,12 @@ class Lifecycle:
 
     async def _tag(self, claim: NodeClaim) -> None:
         """Names on the machine, for people who look at it in the cloud. A failure holds nothing up."""
+        tags = {"Name": claim.node_name, "karpenter.sh/nodeclaim": claim.meta.name}
+        node_class = self._state.node_class(claim.node_class_ref.name)
+        if node_class is not None and "Name" in (node_class.spec.get("tags") or {}):
+            del tags["Name"]  # machines of this class have a name of their user's choice
         try:
-            await self._cloud.tag(
-                claim.instance_id, {"Name": claim.node_name, "karpenter.sh/nodeclaim": claim.meta.name}
-            )
+            await self._cloud.tag(claim.instance_id, tags)
         except CloudError as error:
             log.warning("instance not tagged", nodeclaim=claim.meta.name, error=describe(error))
             return
