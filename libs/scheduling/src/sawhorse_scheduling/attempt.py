@@ -11,7 +11,7 @@ from sawhorse_scheduling.arrays import BoolArray, IntArray
 from sawhorse_scheduling.classes import PodClass
 from sawhorse_scheduling.company import shares_of
 from sawhorse_scheduling.engine import NO_WATCH, Watch
-from sawhorse_scheduling.existing import NodeTable, label_ranks, taint_ranks
+from sawhorse_scheduling.existing import NodeTable, label_ranks
 from sawhorse_scheduling.filling import Demand, Item
 from sawhorse_scheduling.opener import Opener
 from sawhorse_scheduling.opening import Pattern
@@ -51,8 +51,9 @@ class Attempter:
     def __init__(self, problem: Problem, watch: Watch = NO_WATCH) -> None:
         self.problem = problem
         self.watch = watch
-        self._served: dict[tuple[int, Requirements], bool] = {}
-        self._ranks: dict[tuple[object, ...], IntArray] = {}
+        self._domains: dict[int, list[tuple[tuple[str | None, ...], float]]] = {}
+        self._values: dict[str, list[str]] = {}
+        self._ranks: dict[int, IntArray] = {}
         self._extras: dict[tuple[Requirements, tuple[tuple[str, str | None], ...]], Requirements] = {}
 
     def run(self, caps: dict[int, int], *, evenly: bool) -> Attempt:
@@ -84,17 +85,14 @@ class Attempter:
 
     def _rank(self, members: PodClass) -> IntArray:
         """(N,) order of preference among nodes; negative where the class may not go."""
-        problem = self.problem
-        forbidden = problem.topology.forbidden[members.index]
-        key = (members.levels, members.pod.spec.tolerations, forbidden)
-        if key not in self._ranks:
-            table = problem.table
-            labels = label_ranks(table, members, self._served)
-            taints = taint_ranks([node.taints for node in table.nodes], members)
-            away = np.array([bool(forbidden) and not known.serve(forbidden) for known in table.labels], dtype=np.bool_)
-            barred = (labels >= len(members.levels)) | (taints > 1) | away
-            self._ranks[key] = np.where(barred, -1, taints * len(members.levels) + labels)
-        return self._ranks[key]
+        if members.index not in self._ranks:
+            problem = self.problem
+            table, forbidden = problem.table, problem.topology.forbidden[members.index]
+            labels = label_ranks(table, members)
+            taints = table.places.tolerated(members.pod.spec.tolerations)
+            barred = (labels >= len(members.levels)) | (taints > 1) | ~table.places.serve(forbidden)
+            self._ranks[members.index] = np.where(barred, -1, taints * len(members.levels) + labels)
+        return self._ranks[members.index]
 
     def _fill(self, attempt: Attempt, members: PodClass, count: int, ranks: IntArray) -> int:
         """Place up to `count` pods on existing capacity where `ranks` is not negative; return how many."""
@@ -142,26 +140,22 @@ class Attempter:
         found: dict[tuple[str | None, ...], Combo] = {}
         where = np.full(len(ranks), -1, dtype=np.int64)
         rooms: dict[tuple[str | None, ...], int] = {}
-        spots: list[tuple[int, tuple[str | None, ...]]] = []
-        for row, known in enumerate(table.labels):
-            if ranks[row] < 0 or any(key in known.possible for key in keys):
-                continue  # a claim that may still become either is no place for a pod that must know
-            values = tuple(known.certain.get(key) for key in keys)
-            rooms[values] = rooms.get(values, 0) + int(fits[row])
-            spots.append((row, values))
-        for values, room in rooms.items():
-            found[values] = Combo(dict(zip(keys, values, strict=True)), room, new=False)
-        for chosen in self._new_domains(members, keys):
-            pinned = Combo(dict(zip(keys, chosen, strict=True)), rooms.get(chosen, 0), new=True)
-            cost = problem.can_open(members, self._extra(members, pinned))
-            if cost is not None:
-                pinned.cost = cost
-                found[chosen] = pinned
+        # A claim that may still become either is no place for a pod that must know.
+        number, listed = table.places.combined(keys)
+        usable = (ranks >= 0) & (number >= 0)
+        for at in np.unique(number[usable]).tolist():
+            values = listed[at]
+            rooms[values] = int(fits[usable & (number == at)].sum())
+            found[values] = Combo(dict(zip(keys, values, strict=True)), rooms[values], new=False)
+        if members.index not in self._domains:
+            self._domains[members.index] = self._new_domains(members, keys)
+        for chosen, cost in self._domains[members.index]:
+            found[chosen] = Combo(dict(zip(keys, chosen, strict=True)), rooms.get(chosen, 0), new=True, cost=cost)
         self._note_domains(members, keys, found)
         order = sorted(found, key=lambda values: tuple(v or "" for v in values))
-        position = {values: i for i, values in enumerate(order)}
-        for row, values in spots:
-            where[row] = position[values]
+        if len(listed):
+            position = {values: i for i, values in enumerate(order)}
+            where[usable] = np.array([position.get(values, -1) for values in listed])[number[usable]]
         return [found[values] for values in order], where
 
     def _note_domains(
@@ -178,7 +172,7 @@ class Attempter:
             return
         # Pods of a bundle may each be where the whole may not.
         sources = [problem.classes[part.members] for part in members.parts] or [members]
-        listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
+        listed = [self._listed(key) for key in keys]
         for chosen in product(*listed):
             combo = found.get(chosen) or Combo(dict(zip(keys, chosen, strict=True)), 0, new=False)
             if not combo.new:
@@ -189,8 +183,8 @@ class Attempter:
                     combo.is_domain = True
                     found[chosen] = combo
 
-    def _new_domains(self, members: PodClass, keys: tuple[str, ...]) -> list[tuple[str | None, ...]]:
-        """Combinations that a new node may be made in.
+    def _new_domains(self, members: PodClass, keys: tuple[str, ...]) -> list[tuple[tuple[str | None, ...], float]]:
+        """Combinations that a new node may be made in, with the least cost of a pod there.
 
         Where none of them can take the class, labels that only wishes read are left open, then those that only other
         classes' rules read.
@@ -198,20 +192,26 @@ class Attempter:
         problem = self.problem
         topology = problem.topology
         own = topology.own_hard_keys(members)
-        listed = [sorted({v for pool in problem.pools for v in pool.domain_values(key)}) for key in keys]
-        found: list[tuple[str | None, ...]] = []
+        listed = [self._listed(key) for key in keys]
+        found: list[tuple[tuple[str | None, ...], float]] = []
         for needed in dict.fromkeys((frozenset(keys), own | topology.watched_keys(members), own)):
             pinned: list[list[str | None]] = [
                 [*values] if key in needed else [None] for key, values in zip(keys, listed, strict=True)
             ]
-            found = list(product(*pinned))
-            if any(self._can_open(members, keys, values) for values in found):
+            for values in product(*pinned):
+                combo = Combo(dict(zip(keys, values, strict=True)), 0, new=True)
+                cost = problem.can_open(members, self._extra(members, combo))
+                if cost is not None:
+                    found.append((values, cost))
+            if found:
                 break
         return found
 
-    def _can_open(self, members: PodClass, keys: tuple[str, ...], values: tuple[str | None, ...]) -> bool:
-        combo = Combo(dict(zip(keys, values, strict=True)), 0, new=True)
-        return self.problem.can_open(members, self._extra(members, combo)) is not None
+    def _listed(self, key: str) -> list[str]:
+        """The values that a label may get on new nodes."""
+        if key not in self._values:
+            self._values[key] = sorted({v for pool in self.problem.pools for v in pool.domain_values(key)})
+        return self._values[key]
 
     def _pack(self, attempt: Attempt, demands: list[Demand]) -> None:
         """Open new nodes. Pods pinned to a domain only for others' rules go anywhere rather than nowhere."""

@@ -6,8 +6,8 @@ from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_scheduling.arrays import BoolArray, IntArray, any_along
 from sawhorse_scheduling.attempt import Attempt
 from sawhorse_scheduling.classes import ClassSelection
-from sawhorse_scheduling.existing import KnownLabels
 from sawhorse_scheduling.opening import Pattern
+from sawhorse_scheduling.places import KnownLabels
 from sawhorse_scheduling.problem import Problem
 from sawhorse_scheduling.topology import SpreadGroup
 

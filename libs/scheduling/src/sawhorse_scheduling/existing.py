@@ -1,50 +1,19 @@
 """Capacity that is there: nodes and claims in flight as one table, in the order in which they are filled."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.pod import HostPort
-from sawhorse_model.requirements import Operator, Requirements
 from sawhorse_model.resources import add, subtract
-from sawhorse_model.taints import Taint, untolerated
 from sawhorse_scheduling.arrays import Axis, BoolArray, IntArray, times
 from sawhorse_scheduling.classes import PodClass, required_terms
 from sawhorse_scheduling.daemons import clash, tolerates
 from sawhorse_scheduling.hosts import HostRules, anti_rules, host_room
+from sawhorse_scheduling.places import KnownLabels, Places
 from sawhorse_scheduling.selection import BoundSelection
 from sawhorse_scheduling.snapshot import ExistingNode, Snapshot
-
-_FORGIVING = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLabels:
-    """What is certain of a node's labels.
-
-    `possible` holds, for a claim that is not launched, the values a label may still get and whether it will be there
-    at all. The claim is immutable, so a pod may count on it only where every outcome serves the pod.
-    """
-
-    certain: dict[str, str]
-    possible: dict[str, tuple[frozenset[str], bool]] = field(default_factory=dict)
-
-    def serve(self, wants: Requirements) -> bool:
-        """Whether the node satisfies the requirements whatever it turns out to be."""
-        for key, want in wants.items():
-            value = self.certain.get(key)
-            if value is not None:
-                if not want.has(value):
-                    return False
-                continue
-            values, always = self.possible.get(key, (frozenset(), False))
-            if want.operator not in _FORGIVING and not (always and values):
-                return False
-            if not all(want.has(v) for v in values):
-                return False
-        return True
 
 
 def known_labels(node: ExistingNode) -> KnownLabels:
@@ -98,6 +67,7 @@ class NodeTable:
     matched: IntArray  # (N, G)
     ports: list[list[HostPort]]
     bound: BoundSelection  # pods that run, by row
+    places: Places
 
     def copy(self) -> "NodeTable":
         """The same capacity with its own state."""
@@ -110,6 +80,7 @@ class NodeTable:
             self.matched.copy(),
             [list(p) for p in self.ports],
             self.bound,
+            self.places,
         )
 
     def fits(self, members: PodClass, requests: IntArray, rules: HostRules) -> IntArray:
@@ -156,7 +127,8 @@ def build_node_table(snapshot: Snapshot, axis: Axis, rules: HostRules) -> NodeTa
     bound = BoundSelection([node.pods for node in nodes])
     for index, rule in enumerate(rules.rules):
         matched[:, index] = bound.of(rule.matcher)
-    return NodeTable(nodes, labels, room, is_open, owners, matched, ports, bound)
+    places = Places(labels, [node.taints for node in nodes])
+    return NodeTable(nodes, labels, room, is_open, owners, matched, ports, bound, places)
 
 
 def missing_daemons(node: ExistingNode, known: KnownLabels, snapshot: Snapshot) -> dict[str, int]:
@@ -172,36 +144,10 @@ def missing_daemons(node: ExistingNode, known: KnownLabels, snapshot: Snapshot) 
     return {name: value - present.get(name, 0) for name, value in expected.items() if value > present.get(name, 0)}
 
 
-def label_ranks(table: NodeTable, members: PodClass, cache: dict[tuple[int, Requirements], bool]) -> IntArray:
-    """(N,) which level of the class's wishes each node serves; len(levels) where not even the last.
-
-    `cache` remembers (row, requirements), as many classes ask for the same.
-    """
-    levels = members.levels
-    ranks = np.full(len(table.nodes), len(levels), dtype=np.int64)
-    for row, known in enumerate(table.labels):
-        for level, choices in enumerate(levels):
-            if any(_served(cache, row, known, choice) for choice in choices):
-                ranks[row] = level
-                break
+def label_ranks(table: NodeTable, members: PodClass) -> IntArray:
+    """(N,) which level of the class's wishes each node serves; len(levels) where not even the last."""
+    ranks = np.full(len(table.nodes), len(members.levels), dtype=np.int64)
+    for level in reversed(range(len(members.levels))):
+        for choice in members.levels[level]:
+            ranks[table.places.serve(choice)] = level
     return ranks
-
-
-def _served(cache: dict[tuple[int, Requirements], bool], row: int, known: KnownLabels, wants: Requirements) -> bool:
-    if not wants:
-        return True
-    found = cache.get((row, wants))
-    if found is None:
-        found = cache[(row, wants)] = known.serve(wants)
-    return found
-
-
-def taint_ranks(taints: Sequence[tuple[Taint, ...]], members: PodClass) -> IntArray:
-    """(N,) 0: all tolerated; 1: only PreferNoSchedule taints are not; 2: kept off."""
-    tolerations = members.pod.spec.tolerations
-    known: dict[tuple[Taint, ...], int] = {(): 0}
-    for group in taints:
-        if group not in known:
-            hard = untolerated(group, tolerations) is not None
-            known[group] = 2 if hard else int(untolerated(group, tolerations, prefer_counts=True) is not None)
-    return np.array([known[group] for group in taints], dtype=np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.taints import untolerated
-from sawhorse_scheduling.arrays import Axis, BoolArray, IntArray, all_along, any_along, share, times
+from sawhorse_scheduling.arrays import Axis, BoolArray, FloatArray, IntArray, all_along, any_along, share
 from sawhorse_scheduling.classes import PodClass, group_classes
 from sawhorse_scheduling.colocation import colocate
 from sawhorse_scheduling.defaults import with_default_spread
@@ -56,6 +56,8 @@ class Problem:
     initial: tuple[IntArray, ...]  # per pool: what limits leave before planning
     _options: dict[tuple[int, Requirements], dict[int, list[dict[int, Option]]]] = field(default_factory=dict)
     _single: dict[tuple[int, int, Requirements], Option | None] = field(default_factory=dict)
+    _parts: dict[tuple[bytes, int], tuple[BoolArray, FloatArray]] = field(default_factory=dict)
+    _within: dict[int, BoolArray] = field(default_factory=dict)
     _costs: dict[tuple[int, Requirements], float | None] = field(default_factory=dict)
     _kinds: dict[tuple[object, ...], int] = field(default_factory=dict)
     _kind_of: dict[int, int] = field(default_factory=dict)
@@ -117,11 +119,10 @@ class Problem:
         fit = pool.fit(wants)
         if fit is None or not fit.allow.any():
             return None
-        asked, room = self.requests[members.index], pool.room
         joins = fit.allow
         if members.pod.spec.host_ports:
             joins = joins & ~pool.port_clashes(members.pod.spec.host_ports, self.snapshot)[:, None]
-        holds = (times(room, asked[None, :]) > 0) & holds_daemons(pool)
+        holds, part = self._alone(members, pool)
         may = openable(members, pool, fit)
         opens = joins & (holds & may)[:, None]
         if not opens.any():
@@ -132,8 +133,16 @@ class Problem:
         # Where it can be bought, that is what it costs: reserved instances are few, and others may need them more.
         bought = opens & ~pool.reserved[None, :]
         usual = bought if bought.any() else opens
-        cost = np.where(usual, pool.search_price * share(asked[None, :], room)[:, None], np.inf)
+        cost = np.where(usual, pool.search_price * part[:, None], np.inf)
         return Option(pool.index, fit, joins, opens, float(cost.min()), not may.all())
+
+    def _alone(self, members: PodClass, pool: PoolTable) -> tuple[BoolArray, FloatArray]:
+        """(T,) types that hold one pod of the class beside the daemons, and the largest part of a resource it takes."""
+        asked = self.requests[members.index]
+        key = (asked.tobytes(), pool.index)
+        if key not in self._parts:
+            self._parts[key] = all_along(pool.room >= asked[None, :], 1), share(asked[None, :], pool.room)
+        return self._parts[key]
 
     def can_open(self, members: PodClass, extra: Requirements) -> float | None:
         """The least cost of one pod on a new node, limits as they stand at the start; None when there is none."""
@@ -159,8 +168,9 @@ class Problem:
         return False
 
     def _within_initial(self, pool: int) -> BoolArray:
-        within: BoolArray = all_along(self.pools[pool].capacity <= self.initial[pool][None, :], 1)
-        return within
+        if pool not in self._within:
+            self._within[pool] = all_along(self.pools[pool].capacity <= self.initial[pool][None, :], 1)
+        return self._within[pool]
 
 
 def holds_daemons(pool: PoolTable) -> BoolArray:

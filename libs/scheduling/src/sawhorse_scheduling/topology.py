@@ -26,10 +26,12 @@ from sawhorse_scheduling.affinity import (
     is_wide,
     near_demands,
 )
+from sawhorse_scheduling.arrays import BoolArray
 from sawhorse_scheduling.classes import ClassSelection, PodClass, required_terms
 from sawhorse_scheduling.company import Company, build_company
-from sawhorse_scheduling.existing import KnownLabels, NodeTable
+from sawhorse_scheduling.existing import NodeTable
 from sawhorse_scheduling.matching import AllOf, Matcher, is_hostname, spread_matcher, term_matcher
+from sawhorse_scheduling.places import KnownLabels, Places
 from sawhorse_scheduling.snapshot import Snapshot
 
 
@@ -54,6 +56,17 @@ class SpreadGroup:
         if self.terms is not None and not any(known.serve(term) for term in self.terms):
             return False
         return self.tolerations is None or untolerated(taints, self.tolerations) is None
+
+    def counted_nodes(self, places: Places) -> BoolArray:
+        """(N,) the same for all existing nodes."""
+        found = places.has(self.key)
+        for key in self.keys:
+            found = found & places.has(key)
+        if self.terms is not None:
+            found = found & np.logical_or.reduce([places.serve(term) for term in self.terms] or [~found])
+        if self.tolerations is not None:
+            found = found & (places.tolerated(self.tolerations) < 2)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +241,8 @@ def _unsettled(groups: Sequence[SpreadGroup], table: NodeTable) -> frozenset[int
     """Groups that count a pod on a node of which the domain is not known yet."""
     found = set()
     for number, group in enumerate(groups):
-        open_ended = [group.key in known.possible for known in table.labels]
-        if any(open_ended) and table.bound.of(group.matcher)[open_ended].any():
+        open_ended = table.places.is_open(group.key)
+        if open_ended.any() and table.bound.of(group.matcher)[open_ended].any():
             found.add(number)
     return frozenset(found)
 
@@ -257,16 +270,12 @@ def _existing_counts(groups: Sequence[SpreadGroup], table: NodeTable) -> tuple[d
     """Per group and value of its label, the bound pods that it counts; every value of nodes that take part is there."""
     found = []
     for group in groups:
-        rows = [
-            row
-            for row, (node, known) in enumerate(zip(table.nodes, table.labels, strict=True))
-            if group.counts_node(known, node.taints)
-        ]
+        rows = np.flatnonzero(group.counted_nodes(table.places))
         counts: dict[str, int] = {}
-        pods = table.bound.active_of(group.matcher).tolist() if rows else []
-        for row in rows:
+        pods = table.bound.active_of(group.matcher)[rows].tolist() if len(rows) else []
+        for row, number in zip(rows.tolist(), pods, strict=True):
             value = table.labels[row].certain[group.key]
-            counts[value] = counts.get(value, 0) + pods[row]
+            counts[value] = counts.get(value, 0) + number
         found.append(counts)
     return tuple(found)
 
