@@ -9,7 +9,7 @@ import pytest
 from sawhorse_cloud.errors import CloudError, FailedOffering, InsufficientCapacityError
 from sawhorse_kube.kinds import NODECLAIM
 from sawhorse_model.labels import INSTANCE_TYPE
-from sawhorse_provisioner.pacing import PROBES, PoolPace
+from sawhorse_provisioner.pacing import PROBES, PoolPace, PoolSlots
 from sawhorse_testing.catalog import an_instance_type
 
 pytestmark = pytest.mark.looptime
@@ -255,3 +255,17 @@ async def test_one_launch_that_works_ends_a_row_of_failures(world: Any, looptime
     assert not pace.worked("a")
     assert pace.room("a", 0) is None
     assert not pace.is_held("a")
+
+
+def test_fleets_beyond_a_pools_share_wait_in_order_and_those_of_other_pools_do_not(looptime: Any) -> None:
+    slots = PoolSlots(2)
+    entered = [slots.enter(token, "a") for token in ("1", "2", "3", "4", "5")]
+    other = slots.enter("6", "b")
+    slots.forget("4")
+
+    called = [slots.leave("6"), slots.leave("1"), slots.leave("2")]
+
+    assert entered == [True, True, False, False, False]
+    assert other
+    assert called == [None, "3", "5"]
+    assert slots.enter("3", "a")

@@ -94,7 +94,7 @@ async def test_t01_calls_at_once_are_served_one_after_another(looptime: Any) -> 
 
 
 async def test_t01_each_throttle_halves_the_rate_and_answers_bring_it_back(looptime: Any) -> None:
-    rate = LaunchRate(per_second=8.0)
+    rate = LaunchRate(per_second=8.0, burst=1)
     slowed = []
     for _ in range(6):
         rate.throttled()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-PER_SECOND, BURST = 5.0, 20  # below what EC2 grants an account: others use it too
+PER_SECOND, BURST = 10.0, 100  # as Karpenter's; what an account really grants is learnt from being throttled
 _SLOWEST = 0.5  # calls a second
 _RECOVERY = 1.2  # the rate grows by this with each answer
 

@@ -30,6 +30,7 @@ from sawhorse_provisioner.fleets import form_fleets
 from sawhorse_provisioner.indexing import Index, index_put
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.measuring import MEMORY_SOURCE
+from sawhorse_provisioner.pacing import PoolSlots
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
 from sawhorse_provisioner.writes import Judgement, Writer
@@ -43,9 +44,8 @@ log = structlog.get_logger(__name__)
 LOOK_UP_EVERY = 5.0  # seconds between two look-ups by token
 
 _FORM_IDLE, _FORM_LONGEST = 0.035, 0.5  # seconds: claims that come together are launched together
-_WORKERS = 30
-_MOST_OF_A_POOL = 10  # fleets at a time: a pool whose launches take long must not keep the others waiting
-_POOL_BUSY = 0.5  # seconds
+_WORKERS = 40
+_MOST_OF_A_POOL = 20
 _LONGEST_LOOK = timedelta(minutes=3)
 _SETTLED_REMEMBERED = 10_000
 
@@ -99,7 +99,7 @@ class Launcher:
         self._fleets: dict[str, _Fleet] = {}  # by token
         self._owned: dict[str, str] = {}  # uid of a claim → token of its fleet; empty while it waits for one
         self._waiting: dict[str, NodeClaim] = {}  # by uid: claims that wait for a fleet
-        self._running: dict[str, str] = {}  # token → pool
+        self._slots = PoolSlots(_MOST_OF_A_POOL)
         self._settled: dict[str, None] = {}  # tokens of which every machine is accounted for
         self._wake = asyncio.Event()
 
@@ -182,6 +182,7 @@ class Launcher:
 
     def _forget(self, fleet: _Fleet) -> None:
         self._fleets.pop(fleet.token, None)
+        self._slots.forget(fleet.token)
         for uid in fleet.claims:
             if self._owned.get(uid) == fleet.token:
                 del self._owned[uid]
@@ -197,9 +198,8 @@ class Launcher:
         fleet = self._fleets.get(token)
         if fleet is None:
             return None
-        if sum(pool == fleet.pool for pool in self._running.values()) >= _MOST_OF_A_POOL:
-            return _POOL_BUSY
-        self._running[token] = fleet.pool
+        if not self._slots.enter(token, fleet.pool):
+            return None
         try:
             if fleet.answers:
                 await self._write_answers(fleet)
@@ -209,7 +209,8 @@ class Launcher:
                 return await self._adopt(fleet)
             return await self._launch(fleet)
         finally:
-            self._running.pop(token, None)
+            if (waiting := self._slots.leave(token)) is not None:
+                self._queue.add(waiting)
 
     def _members(self, fleet: _Fleet) -> list[NodeClaim]:
         """The claims of the fleet that still want a machine, by name."""

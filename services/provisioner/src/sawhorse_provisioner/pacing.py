@@ -62,3 +62,33 @@ class PoolPace:
             under_way: its claims that have no machine yet.
         """
         return max(0, PROBES - under_way) if pool in self._failures else None
+
+
+class PoolSlots:
+    """At most so many fleets of one pool are launched at a time: one that is slow must not keep the others waiting."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: dict[str, str] = {}  # token → pool
+        self._waiting: dict[str, str] = {}  # the same, of those that were turned away, oldest first
+
+    def enter(self, token: str, pool: str) -> bool:
+        """Take a slot; False when the pool has none: the token is remembered."""
+        if sum(other == pool for other in self._running.values()) >= self._most:
+            self._waiting[token] = pool
+            return False
+        self._waiting.pop(token, None)
+        self._running[token] = pool
+        return True
+
+    def leave(self, token: str) -> str | None:
+        """Give the slot back; returns the token of the pool that has waited longest, to be looked at now."""
+        pool = self._running.pop(token)
+        found = next((waiting for waiting, other in self._waiting.items() if other == pool), None)
+        if found is not None:
+            del self._waiting[found]
+        return found
+
+    def forget(self, token: str) -> None:
+        """A fleet that is no more."""
+        self._waiting.pop(token, None)
