@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from sawhorse_model import aws
-from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, ZONE
+from sawhorse_model.instances import InstanceType
+from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from sawhorse_model.pod import HostPort
+from sawhorse_model.requirements import Requirement, Requirements
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.problem import build_problem
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
+from sawhorse_scheduling.snapshot import ExistingNode, Snapshot, SolveOptions, Volumes
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import (
     ZONES,
@@ -22,6 +25,7 @@ from sawhorse_testing.builders import (
     a_pool,
     a_spread,
     a_storage_class,
+    a_term,
     a_type,
     a_wish,
     an_expression,
@@ -190,3 +194,33 @@ def test_chains_of_pods_that_follow_each_other_may_be_longer_than_pythons_stack(
     order = [c.pod.meta.name for c in problem.topology.serving_order(problem.classes)]
 
     assert order == [f"w{n}" for n in range(length, -1, -1)]
+
+
+def a_claim_in_flight(*kinds: InstanceType) -> ExistingNode:
+    asked = Requirements((Requirement.of(INSTANCE_TYPE, "In", [kind.name for kind in kinds]),))
+    least = {name: min(kind.allocatable[name] for kind in kinds) for name in kinds[0].allocatable}
+    return ExistingNode(
+        "c0", {}, least, claim="c0", initialized=False, requirements=asked, instance_types=kinds, nodepool="default"
+    )
+
+
+@pytest.mark.parametrize("node", [a_node("n1", initialized=False), a_claim_in_flight(BIG)])
+def test_a_host_port_of_a_daemon_that_is_still_to_come_is_taken_on_existing_nodes_too(node: ExistingNode) -> None:
+    daemon = a_daemonset(host_ports=(HostPort(8080),))
+
+    plan = plan_of(pods=[a_group(host_ports=(HostPort(8080),))], nodes=[node], daemons=[daemon], pools=[a_pool([BIG])])
+
+    assert plan.existing_nodes == ()
+    assert codes(plan) == {"HostPortInUse"}
+
+
+def test_a_claim_in_flight_keeps_room_for_the_daemons_of_whatever_type_it_becomes() -> None:
+    arm = a_type("m7g.4xlarge", "16", "64Gi", price=0.7, arch="arm64")
+    small = a_daemonset("amd-agent", cpu="1", required_terms=(a_term(an_expression(ARCH, "In", "amd64")),))
+    large = a_daemonset("arm-agent", cpu="3", required_terms=(a_term(an_expression(ARCH, "In", "arm64")),))
+
+    plan = plan_of(
+        pods=[a_group(count=16, cpu="1")], nodes=[a_claim_in_flight(BIG, arm)], daemons=[small, large], pools=[]
+    )
+
+    assert [len(n.pods) for n in plan.existing_nodes] == [13]

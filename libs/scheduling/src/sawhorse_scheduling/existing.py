@@ -1,9 +1,11 @@
 """Capacity that is there: nodes and claims in flight as one table, in the order in which they are filled."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sawhorse_model.cluster import DaemonSet
 from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.pod import HostPort
 from sawhorse_model.resources import add, subtract
@@ -116,11 +118,13 @@ def build_node_table(snapshot: Snapshot, axis: Axis, rules: HostRules) -> NodeTa
     is_open = np.ones(len(nodes), dtype=np.bool_)
     ports: list[list[HostPort]] = []
     for row, (node, known) in enumerate(zip(nodes, labels, strict=True)):
-        used = add(*(pod.spec.requests for pod in node.pods), node.reserved, missing_daemons(node, known, snapshot))
+        daemons = daemons_on(node, known, snapshot)
+        used = add(*(pod.spec.requests for pod in node.pods), node.reserved, _missing(node, daemons))
         left = subtract(node.allocatable, used)
         is_open[row] = all(value >= 0 for value in left.values())
         room[row] = axis.vector(left)
         ports.append([port for pod in node.pods for port in pod.spec.host_ports])
+        ports[row] += [port for found in daemons for daemon in found for port in daemon.template.spec.host_ports]
         for pod in node.pods:
             for carried in anti_rules(pod, snapshot) if pod.spec.anti_affinity else ():
                 owners[row, rules.rules.index(carried)] += 1
@@ -131,17 +135,24 @@ def build_node_table(snapshot: Snapshot, axis: Axis, rules: HostRules) -> NodeTa
     return NodeTable(nodes, labels, room, is_open, owners, matched, ports, bound, places)
 
 
-def missing_daemons(node: ExistingNode, known: KnownLabels, snapshot: Snapshot) -> dict[str, int]:
-    """What daemons that belong on the node will still take: their sum less the daemon pods already there."""
-    expected = add(
-        *(
-            daemon.template.spec.requests
-            for daemon in snapshot.daemons
-            if tolerates(daemon, node.taints) and any(known.serve(w) for w in required_terms(daemon.template.spec))
-        ),
-    )
+def daemons_on(node: ExistingNode, known: KnownLabels, snapshot: Snapshot) -> list[list[DaemonSet]]:
+    """The daemons that belong on a node; for a claim that may become one of several types, those of each of them."""
+    wants = {d.meta.key: required_terms(d.template.spec) for d in snapshot.daemons if tolerates(d, node.taints)}
+    fitting = [d for d in snapshot.daemons if any(map(known.might_serve, wants.get(d.meta.key, ())))]
+    if all(any(map(known.serve, wants[d.meta.key])) for d in fitting):
+        return [fitting]
+    outcomes = [known_labels(replace(node, instance_types=(kind,))) for kind in node.instance_types] or [known]
+    return [[d for d in fitting if any(map(o.might_serve, wants[d.meta.key]))] for o in outcomes]
+
+
+def _missing(node: ExistingNode, daemons: Sequence[Sequence[DaemonSet]]) -> dict[str, int]:
+    """The most that daemons will still take: their sum less the daemon pods already there."""
     present = add(*(pod.spec.requests for pod in node.pods if pod.is_daemon))
-    return {name: value - present.get(name, 0) for name, value in expected.items() if value > present.get(name, 0)}
+    most: dict[str, int] = {}
+    for found in daemons:
+        for name, value in add(*(daemon.template.spec.requests for daemon in found)).items():
+            most[name] = max(most.get(name, 0), value - present.get(name, 0))
+    return most
 
 
 def label_ranks(table: NodeTable, members: PodClass) -> IntArray:

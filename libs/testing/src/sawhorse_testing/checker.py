@@ -39,6 +39,7 @@ from sawhorse_testing.checker_labels import (
     type_labels,
     within_limits,
 )
+from sawhorse_testing.checker_prices import check_prices
 from sawhorse_testing.checker_reservations import check_reservations, free_in
 from sawhorse_testing.checker_volumes import check_volumes
 
@@ -102,13 +103,27 @@ class _Check:
                 continue
             host.placed = [self.pods[name] for name in entry.pods if name in self.pods]
             taken = total_requests([*(p.spec for p in node.pods), *(p.spec for p in host.placed)])
-            coming = total_requests([d.template.spec for d in self.snapshot.daemons if _runs_on_node(d, host)])
+            coming = self.coming(host)
             there = total_requests([p.spec for p in node.pods if p.is_daemon])
             for name in {*taken, *coming, *node.reserved}:
                 more = max(0, coming.get(name, 0) - there.get(name, 0)) + node.reserved.get(name, 0)
                 if taken.get(name, 0) + more > node.allocatable.get(name, 0):
                     yield f"{node.name}: {name} is over-committed"
+            ports = [p for d in self.snapshot.daemons if _may_run_on(d, host) for p in d.template.spec.host_ports]
+            if any(ports_clash(pod.spec.host_ports, ports) for pod in host.placed):
+                yield f"{node.name}: a daemon of it holds a host port of its pods"
         yield from (f"{name}: no such node in the snapshot" for name in filled)
+
+    def coming(self, host: Host) -> dict[str, int]:
+        """The most that daemons take of a node, whatever it turns out to be."""
+        most: dict[str, int] = {}
+        for labels in host.outcomes:
+            one = Host(host.name, (labels,), host.taints)
+            for name, amount in total_requests(
+                [d.template.spec for d in self.snapshot.daemons if _may_run_on(d, one)]
+            ).items():
+                most[name] = max(most.get(name, 0), amount)
+        return most
 
     def new_node(self, node: PlannedNode) -> Iterator[str]:
         pool = self.pools.get(node.nodepool)
@@ -127,7 +142,7 @@ class _Check:
         )
         if not all(offers.values()):
             return
-        yield from self.prices(node, listed, offers)
+        yield from check_prices(node, listed, offers)
         self.hosts.append(
             Host(node.name, self.outcomes(node, pool, listed, offers), pool.nodepool.template.taints, (), placed),
         )
@@ -162,22 +177,6 @@ class _Check:
             values: list[str | None] = [*own_values.values] or [None]
             if not any(holds(spec, value) for value in values):
                 yield f"{node.name}: {kind.name} breaks the pool's requirement on {spec.key}"
-
-    def prices(
-        self, node: PlannedNode, listed: list[InstanceType], offers: Mapping[str, list[Offering]]
-    ) -> Iterator[str]:
-        least = [min(o.price for o in offers[t.name]) for t in listed]
-        if least != sorted(least):
-            yield f"{node.name}: types are not listed cheapest first"
-        here = [o for o in offers[listed[0].name] if o.zone == node.zone and o.capacity_type == node.capacity_type]
-        if not here or min(o.price for o in here) != node.price_per_hour or node.price_per_hour != min(least):
-            yield f"{node.name}: its price is not that of its cheapest offering"
-        every = [o for found in offers.values() for o in found]
-        spot = [o.price for o in every if o.capacity_type == "spot"]
-        prices = spot or [o.price for o in every]
-        expected = sum(prices) / len(prices) if spot else min(prices)
-        if abs(expected - node.expected_price_per_hour) > 1e-9 or abs(max(prices) - node.worst_price_per_hour) > 1e-9:
-            yield f"{node.name}: expected or worst price is wrong"
 
     def accelerators(
         self, node: PlannedNode, pool: Pool, listed: list[InstanceType], placed: list[Pod]
@@ -490,8 +489,8 @@ class _Check:
         return self.outcome_cache[key]
 
 
-def _runs_on_node(daemon: DaemonSet, host: Host) -> bool:
+def _may_run_on(daemon: DaemonSet, host: Host) -> bool:
     tolerations = (*daemon.template.spec.tolerations, *daemon_tolerations())
     if daemon.template.spec.resource_claims or kept_off(host.taints, tolerations) is not None:
         return False
-    return all(serves(daemon.template.spec, labels) for labels in host.outcomes)
+    return any(serves(daemon.template.spec, labels) for labels in host.outcomes)
