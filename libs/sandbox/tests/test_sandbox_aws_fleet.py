@@ -253,3 +253,15 @@ async def test_instances_that_are_to_die_end_by_themselves_after_they_ran_and_th
     assert await account.reaches(doomed["InstanceId"], "terminated")
     assert account.instance(doomed["InstanceId"])["StateReason"]["Code"] == "Server.InternalError"
     assert await account.reaches(lucky["InstanceId"], "running")
+
+
+async def test_instance_profiles_are_listed_below_the_path_that_is_asked_for(account: Any) -> None:
+    iam = account.client("iam")
+    iam.create_instance_profile(InstanceProfileName="below", Path="/team/a/")
+    iam.create_instance_profile(InstanceProfileName="beside", Path="/team/b/")
+
+    below = iam.list_instance_profiles(PathPrefix="/team/a/")["InstanceProfiles"]
+    everywhere = iam.list_instance_profiles()["InstanceProfiles"]
+
+    assert [p["InstanceProfileName"] for p in below] == ["below"]
+    assert {"below", "beside"} < {p["InstanceProfileName"] for p in everywhere}

@@ -25,6 +25,7 @@ from sawhorse_sandbox.aws.control import Control
 from sawhorse_sandbox.aws.ec2 import SandboxEc2
 from sawhorse_sandbox.aws.faults import Call, call_of, error_body, throttling
 from sawhorse_sandbox.aws.fleet import FleetLauncher
+from sawhorse_sandbox.aws.iam import install_iam
 from sawhorse_sandbox.aws.images import publish
 from sawhorse_sandbox.aws.models import teach_moto
 from sawhorse_sandbox.aws.prices import products_page
@@ -104,6 +105,7 @@ def build(region: str) -> tuple[World, Application]:
     teach_moto()
     world = World(region=region)
     lifecycle = install(world)
+    install_iam()
     SandboxEc2.world = world
     SandboxEc2.lifecycle = lifecycle
     SandboxEc2.fleets = FleetLauncher(world, lifecycle.launched)
