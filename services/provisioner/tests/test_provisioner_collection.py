@@ -66,6 +66,24 @@ async def test_f05_machines_of_nobody_are_ended_though_one_of_them_cannot_be(wor
     assert collected == 3
 
 
+async def test_f05_calls_that_hang_for_some_machines_do_not_keep_the_others(world: Any, looptime: Any) -> None:
+    for number in range(30):
+        world.cloud.put(an_instance(f"i-{number:02}"))
+    terminate = world.cloud.terminate
+
+    async def hangs_for_some(ids: Any) -> None:
+        if ids[0] < "i-10":
+            await asyncio.sleep(3600)
+        await terminate(ids)
+
+    world.cloud.terminate = hangs_for_some
+
+    async with world.leading():
+        await world.until(lambda: len(world.cloud.alive()) == 10, seconds=40)
+
+    assert [i.id for i in world.cloud.alive()] == [f"i-0{number}" for number in range(10)]
+
+
 async def test_f05_young_machines_and_those_of_an_open_launch_are_spared(world: Any, looptime: Any) -> None:
     world.node_class()
     raw = {

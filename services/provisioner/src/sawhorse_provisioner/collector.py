@@ -22,6 +22,7 @@ from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.indexing import Index, index_drop
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.machines import is_over
+from sawhorse_provisioner.together import each
 from sawhorse_provisioner.writes import Writer
 from sawhorse_runtime.clock import Clock
 from sawhorse_runtime.errors import describe
@@ -29,6 +30,7 @@ from sawhorse_runtime.errors import describe
 log = structlog.get_logger(__name__)
 
 _LONGEST_ROUND = 120.0
+_LONGEST_ITEM = 30.0  # seconds: one that hangs must not use up the round of the others
 _TEMPLATES_EVERY = 20  # rounds
 
 
@@ -133,16 +135,15 @@ class Collector:
         before = await self._claims()
         instances = await self._cloud.list_instances()
         after = await self._claims()
-        for instance in leaked_instances(instances, after, self._clock.now(), self._age):
-            await self._guarded("instance", instance.id, self._end(instance))
-        for claim in lost_claims(before.claims, instances):
-            await self._guarded("nodeclaim", claim.meta.name, self._give_up(claim))
+        leaked = leaked_instances(instances, after, self._clock.now(), self._age)
+        await each(leaked, lambda i: self._guarded("instance", i.id, self._end(i)))
+        lost = lost_claims(before.claims, instances)
+        await each(lost, lambda c: self._guarded("nodeclaim", c.meta.name, self._give_up(c)))
         ours = [n for n in self._state.nodes() if self._state.is_ours(n)]
         stale = stale_nodes(ours, after, instances)
-        for node in stale:
-            # Twice in a row: one look may come between a machine and its claim.
-            if node.meta.uid in self._suspects:
-                await self._guarded("node", node.meta.name, self._remove(node))
+        # Twice in a row: one look may come between a machine and its claim.
+        again = [n for n in stale if n.meta.uid in self._suspects]
+        await each(again, lambda n: self._guarded("node", n.meta.name, self._remove(n)))
         self._suspects = frozenset(n.meta.uid for n in stale)
         self._rounds += 1
         if self._rounds % _TEMPLATES_EVERY == 0:
@@ -169,7 +170,9 @@ class Collector:
 
     async def _guarded(self, kind: str, name: str, work: Awaitable[bool]) -> None:
         try:
-            if await work:
+            async with asyncio.timeout(_LONGEST_ITEM):
+                done = await work
+            if done:
                 self._instruments.collected.labels(kind).inc()
         except Exception as error:
             log.warning("not collected, will try again", kind=kind, name=name, error=describe(error))
