@@ -88,6 +88,7 @@ expressions = st.sampled_from(
         an_expression("team", "In", "a"),
         an_expression("team", "In", "b"),
         an_expression("team", "NotIn", "a"),
+        an_expression("team", "Exists"),
         an_expression("tier", "DoesNotExist"),
         an_expression("unknown", "Exists"),
     )

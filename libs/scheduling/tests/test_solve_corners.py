@@ -10,7 +10,7 @@ from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from sawhorse_model.pod import HostPort
-from sawhorse_model.requirements import Requirement, Requirements
+from sawhorse_model.requirements import Requirement, Requirements, RequirementSpec
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.problem import build_problem
 from sawhorse_scheduling.snapshot import ExistingNode, Snapshot, SolveOptions, Volumes
@@ -224,3 +224,22 @@ def test_a_claim_in_flight_keeps_room_for_the_daemons_of_whatever_type_it_become
     )
 
     assert [len(n.pods) for n in plan.existing_nodes] == [13]
+
+
+@pytest.mark.parametrize(
+    ("pool", "pod"),
+    [
+        (an_expression("gen", "In", "3", "4", "5"), an_expression("gen", "Exists")),
+        (an_expression("gen", "In", "3", "4", "5"), an_expression("gen", "Gt", "3")),
+        (an_expression("gen", "Exists"), an_expression("gen", "Gt", "3")),
+        (an_expression("gen", "Exists"), an_expression("gen", "NotIn", "0", "1")),
+    ],
+)
+def test_a_label_of_which_any_value_will_do_serves_whichever_the_claim_is_given(
+    pool: RequirementSpec, pod: RequirementSpec
+) -> None:
+    pods = [a_group(count=2, required_terms=(a_term(pod),)), a_group("db", 1, node_selector={"gen": "4"})]
+
+    plan = plan_of(pods=pods, pools=[a_pool([BIG], requirements=[pool])])
+
+    assert plan.unschedulable == ()

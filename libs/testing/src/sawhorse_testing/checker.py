@@ -30,6 +30,7 @@ from sawhorse_testing.checker_labels import (
     kept_off,
     keys_read,
     offered,
+    open_labels,
     own_selector,
     pool_labels,
     ports_clash,
@@ -479,10 +480,13 @@ class _Check:
         key = (node.nodepool, node.instance_types, node.requirements)
         if key not in self.outcome_cache:
             asked = {k: next(iter(r.values)) for k, r in node.requirements.items() if is_one(r)}
+            own = self.keys - self.snapshot.options.well_known - asked.keys() - pool_labels(pool).keys()
             found: dict[frozenset[tuple[str, str]], Labels] = {}
             for kind in listed:
-                for offer in offers[kind.name]:
-                    labels = bought_as(offer, {**type_labels(kind), **pool_labels(pool), **asked}, self.snapshot)
+                chosen = open_labels(node.requirements, own - {ZONE, CAPACITY_TYPE} - kind.requirements.keys())
+                for offer, more in product(offers[kind.name], chosen):
+                    labels = {**type_labels(kind), **pool_labels(pool), **asked, **more}
+                    labels = bought_as(offer, labels, self.snapshot)
                     read = {k: v for k, v in labels.items() if k in self.keys}
                     found.setdefault(frozenset(read.items()), read)
             self.outcome_cache[key] = tuple(found.values())

@@ -1,12 +1,13 @@
 """What labels, taints, ports and selectors mean, spelled out for the plan checker; the planner shares none of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from sawhorse_model.instances import InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, NODEPOOL, ZONE, normalize
 from sawhorse_model.pod import HostPort, Pod, PodSpec
-from sawhorse_model.requirements import Operator, Requirement, RequirementSpec
+from sawhorse_model.requirements import Operator, Requirement, Requirements, RequirementSpec
 from sawhorse_model.selectors import LabelSelector, SelectorExpression
 from sawhorse_model.taints import Taint, Toleration
 from sawhorse_scheduling.plan import PlannedNode
@@ -78,6 +79,21 @@ def as_scheduled(pod: Pod, snapshot: Snapshot) -> Pod:
 def is_one(requirement: Requirement) -> bool:
     """Whether exactly one value is allowed."""
     return not requirement.complement and len(requirement.values) == 1
+
+
+def open_labels(requirements: Requirements, keys: Collection[str]) -> list[Labels]:
+    """What labels of the users' own may become: a claim is given one value of each, which one is left open."""
+    values = {}
+    for key in sorted(set(keys) & requirements.keys()):
+        wanted = requirements[key]
+        numbers = [wanted.low, wanted.high, *range(len(wanted.values) + 1)]
+        made_up = [str(n) for n in numbers if n is not None and wanted.has(str(n))][:1]
+        values[key] = made_up if wanted.complement else sorted(wanted.values)
+    return (
+        [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+        if all(values.values())
+        else [{}]
+    )
 
 
 def offered(offer: Offering, node: PlannedNode) -> bool:
