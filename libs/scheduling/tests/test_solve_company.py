@@ -177,3 +177,12 @@ def test_pods_that_would_rather_be_apart_are_dealt_out_over_existing_nodes(field
     plan = plan_of(pods=[a_group(count=5, cpu="500m", **fields)], nodes=nodes, pools=[a_pool(TYPES)])
 
     assert [(n.name, len(n.pods)) for n in plan.existing_nodes] == [("n1", 2), ("n2", 2), ("n3", 1)]
+
+
+def test_pods_that_a_limit_leaves_over_are_told_the_limit_and_not_their_company() -> None:
+    pods = a_group(count=6, cpu="1", affinity=LIKES_ITSELF)
+
+    plan = plan_of(pods=[pods], pools=[a_pool(TYPES, limits=resources(cpu="4"))])
+
+    assert {reason.code for entry in plan.unschedulable for reason in entry.reasons} == {"LimitReached"}
+    assert sum(placed(plan, "web")) == 4

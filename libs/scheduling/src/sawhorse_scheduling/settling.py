@@ -47,7 +47,7 @@ def settle(snapshot: Snapshot, deadline: Callable[[], bool] | None, on_first: Ca
         partings += 1
         settled = _settle(build_problem(snapshot, parted), watch)
     unbundle(settled.problem, settled.attempt)
-    wishes = _gatherable(settled.problem)
+    wishes = _gatherable(settled)
     for _ in range(GATHERINGS):
         if not wishes or (deadline is not None and deadline()):
             break
@@ -82,12 +82,15 @@ def _settle(problem: Problem, watch: Watch) -> Settled:
     return Settled(problem, attempter, attempt, ATTEMPTS)
 
 
-def _gatherable(problem: Problem) -> dict[int, int]:
-    """Classes that would like to share a node, and how many of their pods may at most."""
+def _gatherable(settled: Settled) -> dict[int, int]:
+    """Classes that would like to share a node, all of their pods on new ones, and how many of them may at most."""
+    problem, found = settled.problem, dict[int, int]()
     if problem.snapshot.options.ignore_preferences:
-        return {}
-    found = {}
+        return found
+    there = _on_existing(settled.attempt)
     for members in problem.classes:
+        if members.index in there or not settled.attempt.placed.get(members.index):
+            continue
         if members.refusal is None and not members.parts and not is_tied(members.pod):
             if liked_most(members.pod, problem.snapshot) is not None:
                 found[members.index] = _most_together(problem, members)
@@ -114,17 +117,22 @@ def _most_together(problem: Problem, members: PodClass) -> int:
 
 
 def _worse(before: Settled, after: Settled) -> set[int]:
-    """Classes with fewer pods placed, or fewer on nodes that exist, than before."""
+    """Classes with fewer pods placed, or fewer on nodes that exist, than before.
+
+    And those that are gathered with a class of which pods are left over: it would be told that company is why.
+    """
     there, then = _on_existing(before.attempt), _on_existing(after.attempt)
-    return {
-        c.index
-        for c in before.problem.classes
-        if not c.parts
-        and (
-            after.attempt.placed.get(c.index, 0) < before.attempt.placed.get(c.index, 0)
-            or then.get(c.index, 0) < there.get(c.index, 0)
-        )
-    }
+    found: set[int] = set()
+    for c in before.problem.classes:
+        placed = after.attempt.placed.get(c.index, 0)
+        if c.parts:
+            continue
+        if placed < before.attempt.placed.get(c.index, 0) or then.get(c.index, 0) < there.get(c.index, 0):
+            found.add(c.index)
+        if placed < c.count and not c.bundled:
+            bundles = [after.problem.classes[b] for b in after.problem.classes[c.index].bundled]
+            found.update(part.members for bundle in bundles for part in bundle.parts)
+    return found
 
 
 def _on_existing(attempt: Attempt) -> Mapping[int, int]:
