@@ -127,14 +127,12 @@ def _most_alike(likeness: FloatArray, members: BoolArray, number: int) -> tuple[
     there = np.flatnonzero(any_along(members, 0))
     if len(there) < number:
         return np.zeros((len(likeness), 0), dtype=np.int64), np.zeros(len(likeness), dtype=np.bool_)
-    best = np.empty((len(likeness), len(there)))
-    which = np.empty((len(likeness), len(there)), dtype=np.int64)
-    for at, value in enumerate(there):
-        having = np.flatnonzero(members[:, value])
-        part = likeness[:, having]
-        at_best = part.argmax(axis=1)
-        which[:, at] = having[at_best]
-        best[:, at] = part[np.arange(len(part)), at_best]
+    # The first type of each value; where several bring one, as for all labels but the type's name, the most alike.
+    which = np.broadcast_to(members[:, there].argmax(axis=0), (len(likeness), len(there))).copy()
+    for at in np.flatnonzero(members[:, there].sum(axis=0) > 1).tolist():
+        having = np.flatnonzero(members[:, there[at]])
+        which[:, at] = having[likeness[:, having].argmax(axis=1)]
+    best = np.take_along_axis(likeness, which, axis=1)
     order = np.lexsort((which, -best))[:, :number]
     enough: BoolArray = np.take_along_axis(best, order, axis=1).min(axis=1, initial=1.0) > 0
     return np.take_along_axis(which, order, axis=1), enough
