@@ -209,3 +209,20 @@ def test_no_plan_counts_on_more_than_is_free(
     )
 
     assert not plan.unschedulable
+
+
+def test_the_checker_sees_a_reservation_that_is_overdrawn_or_not_named() -> None:
+    pools = (a_pool([reserved(MEDIUM, cr_1=3)]),)
+    snapshot = Snapshot(options=OPTIONS, pods=(a_group(cpu="3", count=3),), pools=pools)
+    plan = solve(snapshot)
+    first, *others = plan.new_nodes
+    unnamed = replace(first, requirements=first.requirements.without(ID))
+    bought = replace(first, reservation_id="")
+
+    overdrawn = check_plan(replace(snapshot, reservations_taken={"cr-1": 1}), plan)
+    nameless = check_plan(snapshot, replace(plan, new_nodes=(unnamed, *others)))
+    confused = check_plan(snapshot, replace(plan, new_nodes=(bought, *others)))
+
+    assert "reservation cr-1: 3 nodes, 2 instances are free" in overdrawn
+    assert f"{first.name}: its claim does not name reservation cr-1" in nameless
+    assert f"{first.name}: may be launched into a reservation that it does not count for" in confused
