@@ -22,7 +22,7 @@ from sawhorse_provisioner.pool_types import nothing_to_launch
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
-from sawhorse_testing.builders import a_group, a_pool, an_expression
+from sawhorse_testing.builders import a_group, a_pool, a_wish, an_expression
 from sawhorse_testing.catalog import an_ec2_type, an_instance_type, common_fixture
 
 CLASS = nodeclass_kind("fake.example", "v1", "FakeNodeClass", "fakenodeclasses")
@@ -269,3 +269,23 @@ def test_pools_with_some_known_values_and_taints_that_differ_are_fine(world: Any
     )
 
     assert validate_pool(replace(pool, template=template), CLOSED) == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "values"), [("DoesNotExist", ()), ("Exists", ()), ("In", ("default",)), ("NotIn", ("default",))]
+)
+@pytest.mark.parametrize("key", ["karpenter.sh/provisioner-name", "karpenter.k8s.aws/instance-pods"])
+def test_n04_a_claim_never_names_a_label_that_the_api_server_would_refuse(
+    key: str, operator: str, values: tuple[str, ...]
+) -> None:
+    wish = a_wish(1, an_expression(key, operator, *values))
+    pool = a_pool(common_fixture())
+    options = SolveOptions(well_known=WELL_KNOWN | aws.WELL_KNOWN)
+    pods = (a_group("wishes", cpu="200m", preferred_terms=(wish,)), a_group("plain", cpu="200m"))
+
+    plan = solve(Snapshot(pods=pods, pools=(pool,), options=options))
+
+    claims = [claim_from_plan(node, pool.nodepool, {}, WORDS, name="default-x") for node in plan.new_nodes]
+    assert plan.unschedulable == ()
+    assert [r.key for claim in claims for r in claim.requirements if r.key == key] == []
+    assert [claim for claim in claims if key in claim.meta.labels] == []
