@@ -170,3 +170,16 @@ def test_g02_where_only_an_accelerator_has_room_the_pod_waits_and_is_told_why() 
 
     assert plan.new_nodes == ()
     assert "only types with accelerators or metal machines have room for it (g5.xlarge)" in told(plan)
+
+
+@pytest.mark.parametrize(("low", "high", "excluded"), [("16", "4", True), ("5", "7", False)])
+def test_n01_an_empty_range_of_a_pool_is_the_reason_and_a_warning_says_where_it_contradicts_itself(
+    low: str, high: str, excluded: bool
+) -> None:
+    pool = a_pool(types(), requirements=[an_expression(CPU, "Gt", low), an_expression(CPU, "Lt", high)])
+
+    plan = plan_of(pods=[a_group()], pools=[pool])
+
+    assert plan.new_nodes == ()
+    assert told(plan) == "default NoInstanceTypes: no instance type meets the pool's own requirements"
+    assert (f"NodePool default: its requirements on {CPU} exclude each other" in plan.warnings) is excluded
