@@ -243,3 +243,34 @@ def test_a_label_of_which_any_value_will_do_serves_whichever_the_claim_is_given(
     plan = plan_of(pods=pods, pools=[a_pool([BIG], requirements=[pool])])
 
     assert plan.unschedulable == ()
+
+
+def test_pods_are_taken_back_with_those_that_they_had_to_be_near_and_so_on() -> None:
+    db = a_group("db", 3, cpu="12", spread=(a_spread(app="db", min_domains=3),))
+    web = a_group(count=3, affinity=(keep_near(ZONE, app="db"),), node_selector={HOSTNAME: "n-b"})
+    tail = a_group("tail", 2, affinity=(keep_near(ZONE, app="web"),), claims=("data",))
+    pool = a_pool([BIG], limits={"nodes": 1}, requirements=[an_expression(ZONE, "In", A, C)])
+    nodes = [a_node("n-b", cpu="1", zone=B), a_node("n-c", cpu="1", zone=C)]
+
+    plan = plan_of(pods=[db, web, tail], nodes=nodes, pools=[pool], volumes=UNBOUND)
+
+    assert sum(len(node.pods) for node in plan.new_nodes) == 1
+    assert plan.existing_nodes == ()
+    assert {entry.pods[0]: entry.reasons[0].code for entry in plan.unschedulable} == {
+        "default/db-1": "SpreadUnsatisfiable",
+        "default/web-0": "AffinityUnsatisfiable",
+        "default/tail-0": "AffinityUnsatisfiable",
+    }
+
+
+@pytest.mark.parametrize("room", ["1", "8"])
+def test_what_a_limit_keeps_from_a_zone_keeps_its_followers_from_it(room: str) -> None:
+    db = a_group("db", 3, cpu="12", spread=(a_spread(app="db", min_domains=3),))
+    web = a_group(count=6, cpu="200m", affinity=(keep_near(ZONE, app="db"),), spread=(a_spread(max_skew=1),))
+    nodes = [a_node(f"n-{zone}", cpu=room, zone=zone) for zone in ZONES]
+
+    plan = plan_of(pods=[db, web], nodes=nodes, pools=[a_pool([BIG], limits={"nodes": 1})])
+
+    (zone,) = zones_of(plan, "db")
+    used = {node.name for node in plan.existing_nodes}
+    assert used <= {f"n-{zone}"}
