@@ -269,3 +269,20 @@ def test_fleets_beyond_a_pools_share_wait_in_order_and_those_of_other_pools_do_n
     assert other
     assert called == [None, "3", "5"]
     assert slots.enter("3", "a")
+
+
+async def test_p01_a_pool_that_rests_says_so_on_itself_and_on_the_pods_that_wait_for_it(
+    world: Any, looptime: Any
+) -> None:
+    world.node_class()
+    world.pool()
+    world.pod("web-1")
+    world.cloud.out_of_stock = {"m5.large", "m5.2xlarge"}
+    world.catalog.report_unavailable = accept_all
+
+    async with world.leading():
+        await world.until(lambda: bool(world.events("LaunchBackoff")), seconds=30)
+        await world.until(lambda: bool(world.events("FailedScheduling")), seconds=30)
+
+    assert "as its launches fail: no capacity in any of" in world.events("LaunchBackoff")[0]
+    assert "NodePool default rests for" in world.events("FailedScheduling")[0]

@@ -16,11 +16,9 @@ import structlog
 from sawhorse_cloud.cloud import Cloud, Launched
 from sawhorse_cloud.errors import CloudError, FailedOffering, InsufficientCapacityError, NodeClassNotReadyError
 from sawhorse_kube.errors import ConflictError, KubeError, NotFoundError
-from sawhorse_kube.kinds import NODECLAIM
+from sawhorse_kube.kinds import NODECLAIM, NODEPOOL
 from sawhorse_model.labels import LAUNCH_TOKEN
-from sawhorse_model.meta import find_condition
 from sawhorse_model.nodeclaim import LAUNCHED, NodeClaim
-from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.resources import format_resources
 from sawhorse_provisioner.announcer import Announcer
 from sawhorse_provisioner.asking import Asked, FleetCalls
@@ -30,6 +28,7 @@ from sawhorse_provisioner.fleets import form_fleets
 from sawhorse_provisioner.indexing import Index, index_put
 from sawhorse_provisioner.instruments import Instruments
 from sawhorse_provisioner.measuring import MEMORY_SOURCE
+from sawhorse_provisioner.nodeclasses import launchable_class
 from sawhorse_provisioner.pacing import PoolSlots
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
@@ -242,7 +241,7 @@ class Launcher:
             return None
         try:
             if fleet.asked is None:
-                node_class = self._usable_class(claims[0].node_class_ref.name)
+                node_class = launchable_class(self._state, claims[0].node_class_ref.name)
                 types = await self._catalog.resolve(node_class)
                 # Kept: a repeat with the same token must ask for the same, or the cloud refuses it.
                 fleet.asked = (tuple(claims), node_class, types.instance_types)
@@ -273,16 +272,6 @@ class Launcher:
         await self._report(claims[0].nodepool, result.failed)
         await self._write_answers(fleet)
         return self._finish(fleet)
-
-    def _usable_class(self, name: str) -> NodeClass:
-        node_class = self._state.node_class(name)
-        if node_class is None or node_class.meta.is_deleting:
-            raise NodeClassNotReadyError(f"NodeClass {name} does not exist")
-        ready = find_condition(node_class.conditions, "Ready")
-        if ready is None or ready.status == "Unknown":
-            # Being looked at, after a change for example: that is no reason to give the claims up.
-            raise CloudError(f"NodeClass {name} has not been judged yet", reason="NodeClassReadinessUnknown")
-        return node_class
 
     async def _put_token(self, fleet: _Fleet, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
         """Step `token`: the intent, durable before the cloud is asked. Returns the claims that carry it."""
@@ -400,13 +389,19 @@ class Launcher:
         marked = await self._report(pool, error.failed)
         held = self._state.pace.failed(pool, at_once=not marked)
         if held:
-            log.warning("pool left out for a while, as its launches fail", nodepool=pool, retry_seconds=round(held, 1))
+            self._tell_held(pool, held, error)
         await self._give_up(fleet, claims, "InsufficientCapacityError", describe(error), "insufficient_capacity")
 
     async def _class_not_ready(self, fleet: _Fleet, claims: Sequence[NodeClaim], error: Exception) -> None:
-        delay = self._state.pace.failed(claims[0].nodepool, at_once=True)
-        log.warning("node class not ready", nodepool=claims[0].nodepool, retry_seconds=delay, error=describe(error))
+        self._tell_held(claims[0].nodepool, self._state.pace.failed(claims[0].nodepool, at_once=True), error)
         await self._give_up(fleet, claims, "NodeClassNotReady", describe(error), "nodeclass_not_ready")
+
+    def _tell_held(self, pool: str, seconds: float, error: Exception) -> None:
+        log.warning("pool left out for a while, as its launches fail", nodepool=pool, retry_seconds=round(seconds, 1))
+        known = self._state.pool(pool)
+        if known is not None:
+            message = f"No node is asked of this pool for {seconds:.0f} s, as its launches fail: {describe(error)}"
+            self._announcer.warn(NODEPOOL, known.meta, "LaunchBackoff", message)
 
     async def _give_up(self, fleet: _Fleet, claims: Sequence[NodeClaim], event: str, message: str, reason: str) -> None:
         for claim in claims:

@@ -7,9 +7,11 @@ from datetime import timedelta
 import structlog
 
 from sawhorse_cloud.cloud import Cloud
+from sawhorse_cloud.errors import CloudError, NodeClassNotReadyError
 from sawhorse_kube.api import Kube
 from sawhorse_kube.errors import ConflictError, NotFoundError
 from sawhorse_kube.kinds import NODECLAIM
+from sawhorse_model.meta import find_condition
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.nodeclass import NodeClass
 from sawhorse_provisioner.announcer import Announcer
@@ -129,3 +131,19 @@ class NodeClasses:
         self._looked.pop(name, None)
         log.info("node class released", nodeclass=name)
         return None
+
+
+def launchable_class(state: ClusterState, name: str) -> NodeClass:
+    """The NodeClass of a launch; whether it is ready is the cloud's to say.
+
+    Raises:
+        NodeClassNotReadyError: it does not exist, or goes.
+        CloudError: it is being looked at, after a change for example: no reason to give its claims up.
+    """
+    node_class = state.node_class(name)
+    if node_class is None or node_class.meta.is_deleting:
+        raise NodeClassNotReadyError(f"NodeClass {name} does not exist")
+    ready = find_condition(node_class.conditions, "Ready")
+    if ready is None or ready.status == "Unknown":
+        raise CloudError(f"NodeClass {name} has not been judged yet", reason="NodeClassReadinessUnknown")
+    return node_class

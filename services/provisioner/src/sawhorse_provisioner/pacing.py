@@ -40,6 +40,11 @@ class PoolPace:
         """Whether planning leaves the pool out for now."""
         return self._held.get(pool, 0.0) > self._clock.monotonic()
 
+    def held(self) -> dict[str, float]:
+        """Pools that planning leaves out now, by name, with the seconds that are left."""
+        now = self._clock.monotonic()
+        return {pool: until - now for pool, until in sorted(self._held.items()) if until > now}
+
     def failed(self, pool: str, *, at_once: bool = False) -> float:
         """A launch of this pool gave nothing; returns for how many seconds the pool is left out, 0 for not.
 

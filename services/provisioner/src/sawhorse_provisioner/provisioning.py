@@ -199,7 +199,7 @@ class Provisioner:
             plan=plan,
             created=created,
             targets=targets,
-            unplaced={pod: group.message for group in plan.unschedulable for pod in group.pods},
+            unplaced={pod: group.message + self._left_out() for group in plan.unschedulable for pod in group.pods},
             sent_back=tuple(sent_back),
         )
 
@@ -240,6 +240,11 @@ class Provisioner:
             else:
                 log.debug("pods wait, as launches of the pool fail", nodepool=node.nodepool, pods=len(node.pods))
         return kept, sent_back
+
+    def _left_out(self) -> str:
+        """What a plan's own words cannot say: pools that were not asked at all."""
+        held = self._state.pace.held()
+        return "".join(f"; NodePool {pool} rests for {left:.0f} s, as its launches fail" for pool, left in held.items())
 
     def _room(self, pool: str) -> int | None:
         """How many claims the pool may make now; None: as many as are planned."""
