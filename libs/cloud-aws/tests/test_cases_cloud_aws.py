@@ -114,4 +114,4 @@ def test_p10_no_golden_request_says_none() -> None:
 
     assert len(golden) > 30
     assert [text for text in golden if '"CapacityReservationPreference": "none"' in text] == []
-    assert sum("CapacityReservationSpecification" in text for text in golden) == 2
+    assert sum("CapacityReservationSpecification" in text for text in golden) >= 2
