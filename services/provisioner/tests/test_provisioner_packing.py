@@ -136,6 +136,17 @@ async def test_a_changed_class_is_asked_anew_whatever_the_version() -> None:
     assert [r.known_version for r in stub.asked] == ["", ""]
 
 
+async def test_a_condition_that_changes_is_no_reason_to_read_the_types_again() -> None:
+    stub = Stub()
+    client = CatalogClient(stub, CLASS)
+    first = await client.resolve(an_ec2_node_class())
+
+    second = await client.resolve(an_ec2_node_class(ready=False))
+
+    assert second is first
+    assert [r.known_version for r in stub.asked] == ["", "1"]
+
+
 async def test_types_that_a_new_version_leaves_as_they_were_are_the_same_objects() -> None:
     stub = Stub()
     client = CatalogClient(stub, CLASS)

@@ -248,7 +248,8 @@ class Catalogue:
             if self._snapshot is None or self._snapshot.version != snapshot.version:
                 version = _digest(snapshot.version, key)
             if entry.current is None or entry.current.version != version:
-                entry.current = _withheld(entry.base, unavailable | limited, free, version)
+                # A full subnet takes an offering from nearly every type: too much work for the loop.
+                entry.current = await asyncio.to_thread(_withheld, entry.base, unavailable | limited, free, version)
             return entry.current
 
     def _loaded(self) -> CatalogSnapshot:
@@ -348,10 +349,22 @@ def filtered(types: Iterable[InstanceType], wanted: Requirements, *, max_price: 
 def _withheld(base: Resolved, unavailable: Unavailable, free: Mapping[str, int], version: str) -> Resolved:
     types = withhold(count_free(base.types, free), unavailable)
     messages = tuple(
-        message if now is before else instance_type_to_message(now)
+        message if now is before else _with_offerings(message, now)
         for now, before, message in zip(types, base.types, base.messages, strict=True)
     )
-    return Resolved(version, types, messages, base.index, base.excluded, base.measured)
+    resolved = Resolved(version, types, messages, base.index, base.excluded, base.measured)
+    _ = resolved.body  # written here, off the loop; kept for all who ask
+    return resolved
+
+
+def _with_offerings(message: catalog_pb2.InstanceType, kind: InstanceType) -> catalog_pb2.InstanceType:
+    """The message of a type of which only what is to be had has changed: a tenth of the work of writing it anew."""
+    written = catalog_pb2.InstanceType()
+    written.CopyFrom(message)
+    for told, offering in zip(written.offerings, kind.offerings, strict=True):
+        told.available = offering.available
+        told.reservation_count = offering.reservation_count
+    return written
 
 
 def _digest(*parts: str) -> str:

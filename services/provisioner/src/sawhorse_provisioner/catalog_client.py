@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sawhorse_catalog.wire import instance_type_from_message
@@ -58,7 +58,8 @@ class CatalogClient:
     async def resolve(self, node_class: NodeClass) -> ResolvedTypes:
         """See Catalog."""
         question = node_class_json(node_class, self._kind)
-        asked = hashlib.sha256(question).hexdigest()
+        # Without the conditions: no type hangs on them, and a look-up that fails changes those of every class.
+        asked = hashlib.sha256(node_class_json(replace(node_class, conditions=()), self._kind)).hexdigest()
         known = self._known.get(node_class.meta.name)
         request = catalog_pb2.ResolveRequest(
             node_class_json=question,
