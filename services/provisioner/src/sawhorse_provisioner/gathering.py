@@ -1,14 +1,16 @@
-"""Nodes that come at about the same time are opened together: they gather, one of them does the work for all.
+"""Nodes that come at about the same time are opened together: they gather, one of them does the work for all, and
+then all leave at the same moment.
 
-It knows nothing of hints. The wait is short and has a bound; who comes alone does not wait at all.
+It knows nothing of hints. The waits are short and have a bound; who comes alone does not wait at all.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 _LOOK = 0.1
-_IDLE = 1.0  # seconds without a new node after which nobody is waited for
-_LONGEST = 3.0  # and after this long at most
+_IDLE = 4.0  # seconds without a new node after which nobody is waited for
+_LONGEST = 10.0  # and after this long at most
+_LEAVING = 1.0  # seconds that the first of a group waits for the others before it leaves
 _MOST = 30  # nodes: each that waits keeps a worker of the queue of claims busy
 
 
@@ -18,6 +20,8 @@ class _Group:
         self.first = now
         self.last = now
         self.done = asyncio.Event()
+        self.inside: set[str] = set()  # who has not said that it leaves
+        self.left = asyncio.Event()
 
 
 class Gathering:
@@ -37,6 +41,7 @@ class Gathering:
         self._work = work
         self._group: _Group | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._inside: dict[str, _Group] = {}
 
     async def join(self, claim: str, node: str) -> None:
         """Wait with the others until the work has been done; the first one to come does it.
@@ -61,10 +66,29 @@ class Gathering:
                 await asyncio.sleep(_LOOK)
             async with self._one_at_a_time:  # who comes until it is our turn is in it, too
                 self._close(group)
+                group.inside = set(group.members)
+                self._inside |= dict.fromkeys(group.members, group)
                 await self._work(group.members)
         finally:
             self._close(group)
             group.done.set()
+
+    async def leave(self, claim: str) -> None:
+        """Wait until all who have gathered with this one want to leave; at once for who is not in a group."""
+        group = self._inside.pop(claim, None)
+        if group is None:
+            return
+        group.inside.discard(claim)
+        if group.inside:
+            try:
+                async with asyncio.timeout(_LEAVING):
+                    await group.left.wait()
+            except TimeoutError:
+                pass
+        group.left.set()
+        for name in group.inside:  # who comes later goes without waiting
+            if self._inside.get(name) is group:
+                del self._inside[name]
 
     def _is_complete(self, group: _Group) -> bool:
         now = asyncio.get_running_loop().time()

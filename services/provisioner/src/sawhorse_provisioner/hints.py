@@ -33,7 +33,7 @@ OLDEST_SERVER = (1, 35)  # older ones clear a nomination that is not their own
 _SWEEP_EVERY = 10.0
 _FOLLOW_EVERY = 0.5
 _LONGEST = 10.0  # seconds for the hints of nodes that open together
-_WAIT = 20.0  # seconds: whatever happens, a node is opened then
+_WAIT = 30.0  # seconds: whatever happens, a node is opened then
 _AGAIN = 2.0  # seconds until a hint that is not seen is given anew
 _TOLD = 60.0  # seconds in which a node that was hinted is not hinted by the hook once more
 _PARALLEL = 32
@@ -70,6 +70,10 @@ class Hints:
             log.warning("hints not all given", node=node.meta.name, error=describe(error))
         return True
 
+    async def opening(self, claim: str) -> None:
+        """Wait a moment until the nodes that were hinted together can be opened together."""
+        await self._gathering.leave(claim)
+
     def _others_come(self, here: Collection[str]) -> bool:
         """Whether more nodes are on their way for which there are pods, besides the claims that are here."""
         claims = (self._state.claim(name) for name in self._state.expected.targets() if name not in here)
@@ -78,14 +82,16 @@ class Hints:
     async def _hint_all(self, nodes: Mapping[str, str]) -> None:
         """Hint for nodes that open together, by claim."""
         expected = by_target(*self._expected())
+        due = [(pod, node) for claim, node in nodes.items() for pod in self._due(expected.get(claim, []), node)]
         try:
             async with asyncio.timeout(_LONGEST):
-                for claim, node in nodes.items():
-                    mine = expected.get(claim, [])
-                    if done := await self._give(mine, node):
-                        log.info("pods hinted", node=node, nodeclaim=claim, pods=done, expected=len(mine))
+                done = await each(due, lambda pair: self._nominate(*pair), limit=_PARALLEL)
         except (TimeoutError, KubeError) as error:
-            log.warning("hints not all given", nodes=len(nodes), error=describe(error))
+            log.warning("hints not all given", nodes=len(nodes), hints=len(due), error=describe(error))
+        else:
+            log.info(
+                "pods hinted", nodes=len(nodes), pods=sum(done), expected=sum(len(expected.get(c, ())) for c in nodes)
+            )
         now = asyncio.get_running_loop().time()
         self._told |= dict.fromkeys(nodes.values(), now)
 
@@ -115,8 +121,8 @@ class Hints:
         waiting = {p.meta.key: p for p in self._state.pods() if p.is_provisionable}
         return self._state.expected.assign(self._state, waiting.values()), waiting
 
-    async def _give(self, expected: Sequence[Pod], node: str) -> int:
-        """Hint those of the pods that may be hinted now; how many hints were written."""
+    def _due(self, expected: Sequence[Pod], node: str) -> list[Pod]:
+        """Which of the pods that are expected on a node lack a hint and may be hinted now."""
         now = asyncio.get_running_loop().time()
         there: list[Pod] = []
         more: list[Pod] = []
@@ -124,17 +130,20 @@ class Hints:
             given, at = self._given.get(pod.meta.uid, ("", 0.0))
             is_there = pod.nominated_node == node or (given == node and now - at < _AGAIN)
             (there if is_there else more).append(pod)
-        return sum(await each(harmless(there, more), lambda pod: self._nominate(pod, node), limit=_PARALLEL))
+        return harmless(there, more)
 
     async def _follow(self) -> None:
         """Hints of pods that are expected on open nodes and have none, or none any more."""
         if not await self._is_enabled():
             return
+        due: list[tuple[Pod, str]] = []
         for target, pods in by_target(*self._expected()).items():
             claim = self._state.claim(target)
             nodes = self._state.nodes_of(claim.provider_id) if claim is not None else []
             if len(nodes) == 1 and nodes[0].is_registered:
-                await self._give(pods, nodes[0].meta.name)
+                due += [(pod, nodes[0].meta.name) for pod in self._due(pods, nodes[0].meta.name)]
+        # Only as it was seen: kube-scheduler may be about to bind the pod, and says so in the same field.
+        await each(due, lambda pair: self._nominate(*pair, as_seen=True), limit=_PARALLEL)
         now = asyncio.get_running_loop().time()
         self._given = {uid: kept for uid, kept in self._given.items() if now - kept[1] < _AGAIN}
 
@@ -152,14 +161,15 @@ class Hints:
                 lost.append(pod)
         await each(lost, lambda pod: self._nominate(pod, None), limit=_PARALLEL)
 
-    async def _nominate(self, pod: Pod, node: str | None) -> bool:
-        body = {"metadata": {"uid": pod.meta.uid}, "status": {"nominatedNodeName": node}}
+    async def _nominate(self, pod: Pod, node: str | None, *, as_seen: bool = False) -> bool:
+        lock = {"resourceVersion": pod.meta.resource_version} if as_seen else {}
+        body = {"metadata": {"uid": pod.meta.uid, **lock}, "status": {"nominatedNodeName": node}}
         try:
             await self._kube.patch(
                 POD, pod.meta.name, body, namespace=pod.meta.namespace, subresource="status", manager=HINT_MANAGER
             )
         except (NotFoundError, ConflictError, InvalidError):
-            return False  # gone, another pod, or bound by now
+            return False  # gone, another pod, changed or bound by now
         if node is not None:
             self._given[pod.meta.uid] = (node, asyncio.get_running_loop().time())
         return True

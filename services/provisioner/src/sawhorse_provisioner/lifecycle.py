@@ -55,6 +55,7 @@ class Lifecycle:
     Args:
         initialized: told when a claim's node is complete.
         hooks: by name; all must say so before a node is opened. That of step `hinted` is one of them.
+        opening: awaited with a claim's name right before its node is opened, so that several can be at once.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Lifecycle:
         meter: MemoryMeter,
         initialized: Callable[[NodeClaim], None],
         hooks: Mapping[str, Hook],
+        opening: Callable[[str], Awaitable[None]],
         steps: Steps,
     ) -> None:
         self._kube = kube
@@ -90,6 +92,7 @@ class Lifecycle:
         self._meter = meter
         self._initialized = initialized
         self._hooks = dict(hooks)
+        self._opening = opening
         self._steps = steps
 
     async def look(self, name: str) -> float | None:
@@ -164,6 +167,8 @@ class Lifecycle:
         live: Node = NODE.parse(raw)
         if live.provider_id != claim.provider_id:
             raise ConflictError(f"Node {node.meta.name!r} is another instance by now")
+        if not pending:
+            await self._opening(claim.meta.name)
         with self._steps.at(Step.REGISTERED):
             if patch := registration_patch(raw, claim, lift=not pending):
                 self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))

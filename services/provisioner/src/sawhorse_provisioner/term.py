@@ -173,6 +173,7 @@ class Term:
                 "Hints": self.hints.hinted,
                 PartitionHook.name: PartitionHook(cloud=around.cloud, writer=writer, words=around.words),
             },
+            opening=self.hints.opening,
             steps=steps,
         )
         self.node_termination = NodeTermination(
