@@ -299,6 +299,24 @@ async def test_a_role_that_does_not_exist_is_told_by_name(world: Any) -> None:
     assert "there is no role nobody" in condition.message
 
 
+async def test_a_role_that_was_deleted_is_told_though_its_profile_was_there_before(world: Any) -> None:
+    async with aws(world, "iam") as iam:
+        await iam.create_role(RoleName="short-lived", AssumeRolePolicyDocument="{}")
+        before = await world.cloud.resolve_node_class(fresh(world, "orphan", role="short-lived"))
+        profile = before.status["instanceProfile"]
+        await iam.remove_role_from_instance_profile(InstanceProfileName=profile, RoleName="short-lived")
+        await iam.delete_role(RoleName="short-lived")
+    judged = tuple(replace(c, observed_generation=1) for c in before.conditions)
+    good = fresh(world, "orphan", role="short-lived")
+    known = replace(good, meta=replace(good.meta, generation=1), status=before.status, conditions=judged)
+
+    after = await world.cloud.resolve_node_class(known)
+
+    assert told(before, "InstanceProfileReady").status == "True"
+    assert told(after, "InstanceProfileReady").status == "Unknown"
+    assert "there is no role short-lived" in told(after, "InstanceProfileReady").message
+
+
 async def test_the_users_own_profile_is_taken_as_it_is(world: Any) -> None:
     calls = await world.aws.calls()
     resolved = await world.cloud.resolve_node_class(fresh(world, role=None, instanceProfile="mine"))

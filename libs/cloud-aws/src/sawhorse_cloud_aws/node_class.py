@@ -15,7 +15,7 @@ from sawhorse_cloud_aws.boot import ClusterFacts
 from sawhorse_cloud_aws.calls import chunks, pages
 from sawhorse_cloud_aws.dry_runs import DryRuns
 from sawhorse_cloud_aws.hashing import HASH_VERSION, static_hash
-from sawhorse_cloud_aws.profiles import InstanceProfiles, LookUp
+from sawhorse_cloud_aws.profiles import ROLE_NOT_FOUND, InstanceProfiles, LookUp
 from sawhorse_cloud_aws.spec import Misfit, read_node_class
 from sawhorse_cloud_aws.subnets import SubnetPicker
 from sawhorse_cloud_aws.survey import COMPATIBLE, InstanceTypeSurveyor
@@ -121,7 +121,9 @@ class NodeClassResolver:
             conditions.append(_ok(PROFILE))
         except CloudError as error:
             profile = str(last.get("instanceProfile") or "")
-            conditions.append(_failed(node_class, PROFILE, error, kept=bool(profile)))
+            # That there is no such role is an answer: nodes without one never join.
+            kept = bool(profile) and error.reason != ROLE_NOT_FOUND
+            conditions.append(_failed(node_class, PROFILE, error, kept=kept))
         if profile:
             status["instanceProfile"] = profile
         placement, group = await self._placement(node_class)

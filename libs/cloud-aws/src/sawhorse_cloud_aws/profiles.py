@@ -18,6 +18,7 @@ _MISSING = frozenset({"NoSuchEntity", "NoSuchEntityException"})
 _EXISTS = frozenset({"EntityAlreadyExists", "EntityAlreadyExistsException"})
 
 
+ROLE_NOT_FOUND = "RoleNotFound"
 IDLE_SECONDS = 3600.0
 COLLECT_SECONDS = 1800.0
 
@@ -181,7 +182,7 @@ class InstanceProfiles:
             if error_code(error) in _MISSING:
                 raise CloudError(
                     f"spec.role: there is no role {role}",
-                    reason="RoleNotFound",
+                    reason=ROLE_NOT_FOUND,
                     action="Create the role, or name another.",
                 ) from error
             raise
