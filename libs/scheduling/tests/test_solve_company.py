@@ -6,6 +6,7 @@ import pytest
 
 from sawhorse_model.labels import HOSTNAME, WELL_KNOWN
 from sawhorse_model.pod import HostPort
+from sawhorse_model.taints import Taint, Toleration
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
@@ -186,3 +187,15 @@ def test_pods_that_a_limit_leaves_over_are_told_the_limit_and_not_their_company(
 
     assert {reason.code for entry in plan.unschedulable for reason in entry.reasons} == {"LimitReached"}
     assert sum(placed(plan, "web")) == 4
+
+
+def test_a_pools_weight_comes_before_company() -> None:
+    heavy = a_pool(TYPES[:2], "heavy", weight=5, limits={"nodes": 1})
+    tainted = a_pool(TYPES, "tainted", weight=5, taints=[Taint("team", "NoSchedule")])
+    follower = a_group(count=4, cpu="1", affinity=LIKES_CACHE, tolerations=(Toleration("team", "Exists"),))
+
+    split = plan_of(pods=[a_group(count=6, cpu="1", affinity=LIKES_ITSELF)], pools=[heavy, a_pool(TYPES, "light")])
+    apart = plan_of(pods=[follower, a_group("cache", 2)], pools=[tainted, a_pool(TYPES, "light")])
+
+    assert {n.nodepool: len(n.pods) for n in split.new_nodes} == {"heavy": 4, "light": 2}
+    assert {n.nodepool: len(n.pods) for n in apart.new_nodes} == {"tainted": 4, "light": 2}

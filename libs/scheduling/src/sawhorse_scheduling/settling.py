@@ -1,7 +1,7 @@
 """From a snapshot to an attempt that stands: rounds until every hard rule holds, and pods gathered that like company.
 
 A preferred affinity by hostname makes no nodes and costs nobody a place: pods are bundled as if they had to share a
-node, and where that leaves a pod over, or takes it off a node that exists, the wish is let go.
+node, and where that leaves a pod over, or takes it off a node that exists or out of a heavier pool, the wish is let go.
 """
 
 from collections.abc import Callable, Mapping
@@ -117,17 +117,22 @@ def _most_together(problem: Problem, members: PodClass) -> int:
 
 
 def _worse(before: Settled, after: Settled) -> set[int]:
-    """Classes with fewer pods placed, or fewer on nodes that exist, than before.
+    """Classes with fewer pods placed, or fewer on nodes that exist or of heavier pools, than before.
 
     And those that are gathered with a class of which pods are left over: it would be told that company is why.
     """
     there, then = _on_existing(before.attempt), _on_existing(after.attempt)
+    heavy, heavier = _by_weight(before), _by_weight(after)
     found: set[int] = set()
     for c in before.problem.classes:
         placed = after.attempt.placed.get(c.index, 0)
         if c.parts:
             continue
         if placed < before.attempt.placed.get(c.index, 0) or then.get(c.index, 0) < there.get(c.index, 0):
+            found.add(c.index)
+        if any(
+            heavier.get((c.index, weight), 0) < heavy.get((c.index, weight), 0) for weight in before.problem.tiers()
+        ):
             found.add(c.index)
         if placed < c.count and not c.bundled:
             bundles = [after.problem.classes[b] for b in after.problem.classes[c.index].bundled]
@@ -139,6 +144,22 @@ def _on_existing(attempt: Attempt) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for (index, _), number in attempt.filled.items():
         found[index] = found.get(index, 0) + number
+    return found
+
+
+def _by_weight(settled: Settled) -> dict[tuple[int, int], int]:
+    """(class, weight) → its pods on new nodes of pools of at least that weight."""
+    found: dict[tuple[int, int], int] = {}
+    for pattern in settled.attempt.patterns:
+        weight = settled.problem.pools[pattern.pool].weight
+        total: dict[int, int] = {}
+        for load in pattern.loads:
+            for index, number in load.items():
+                total[index] = total.get(index, 0) + number
+        for index, number in total.items():
+            for lighter in settled.problem.tiers():
+                if lighter <= weight:
+                    found[index, lighter] = found.get((index, lighter), 0) + number
     return found
 
 
