@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from sawhorse_console.main import app
 from sawhorse_console.plan_command import run_plan
 from sawhorse_console.plan_snapshot import Tuning
 
@@ -255,3 +257,17 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(command: Command) -> 
     command.run(a_workload(name="[red]x"), output="table")
 
     assert "no place for default/[red]x-0 and 1 more" in command.out
+
+
+def test_the_options_of_the_command_line_reach_the_planner(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text(yaml.safe_dump_all(json.loads(json.dumps([a_pool(), a_workload(replicas=6)]))))
+    options = ["--max-pods-per-node", "2", "--node-slack", "0.02", "--node-fixed-cost", "0", "--minimize", "expected"]
+    policies = ["--preference-policy", "Ignore", "--min-values-policy", "BestEffort", "--time-limit", "30"]
+
+    found = CliRunner().invoke(app, ["plan", "-f", str(file), "-o", "json", *options, *policies])
+    wrong = CliRunner().invoke(app, ["plan", "-f", str(file), "--node-slack", "1"])
+
+    assert found.exit_code == 0
+    assert [len(node["pods"]) for node in json.loads(found.stdout)["newNodes"]] == [2, 2, 2]
+    assert wrong.exit_code == 2
