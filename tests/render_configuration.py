@@ -40,8 +40,8 @@ A port of 0 lets the system choose; the `--ready-file` says which.
 | `sawhorse.dev/interrupted-at` | NodeClaim | time of the notice, RFC 3339 |
 | `sawhorse.dev/launch-timeout` | NodePool | how long a NodeClaim may take to get an instance, such as `3m` |
 | `sawhorse.dev/registration-timeout` | NodePool | how long it may take to get a node, such as `10m` |
-| `sawhorse.dev/initialization-timeout` | NodePool | how long a node without its extended resources is kept, such as `1h`, or `Never` |
-| `sawhorse.dev/memory` | NodeClaim | whether the memory in its status is an `estimate` or was `measured` on a node of the kind |
+| `sawhorse.dev/initialization-timeout` | NodePool | how long a node may lack extended resources: `1h`, or `Never` |
+| `sawhorse.dev/memory` | NodeClaim | whether the memory in its status is an `estimate` or `measured` on such a node |
 | `sawhorse.dev/replacement-ready` | NodeClaim | `true` once the pods of an interrupted node have room elsewhere |
 """
 
