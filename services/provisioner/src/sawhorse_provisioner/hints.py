@@ -34,6 +34,7 @@ _SWEEP_EVERY = 10.0
 _FOLLOW_EVERY = 0.5
 _LONGEST = 10.0  # seconds for the hints of nodes that open together
 _WAIT = 30.0  # seconds: whatever happens, a node is opened then
+_SEEN_WITHIN = 2.0
 _AGAIN = 2.0  # seconds until a hint that is not seen is given anew
 _TOLD = 60.0  # seconds in which a node that was hinted is not hinted by the hook once more
 _PARALLEL = 32
@@ -86,6 +87,7 @@ class Hints:
         try:
             async with asyncio.timeout(_LONGEST):
                 done = await each(due, lambda pair: self._nominate(*pair), limit=_PARALLEL)
+                await self._until_seen([pair for pair, given in zip(due, done, strict=True) if given])
         except (TimeoutError, KubeError) as error:
             log.warning("hints not all given", nodes=len(nodes), hints=len(due), error=describe(error))
         else:
@@ -120,6 +122,23 @@ class Hints:
         """Where pods are expected, by key, and the pods that wait, by key."""
         waiting = {p.meta.key: p for p in self._state.pods() if p.is_provisionable}
         return self._state.expected.assign(self._state, waiting.values()), waiting
+
+    async def _until_seen(self, due: Sequence[tuple[Pod, str]]) -> None:
+        """Wait until the hints have come back to us.
+
+        kube-scheduler hears of pods and of nodes on two streams. When pods come slowly, it would take an open node for
+        empty whose hints it has not read yet.
+        """
+        try:
+            async with asyncio.timeout(_SEEN_WITHIN):
+                while any(not self._is_seen(pod, node) for pod, node in due):  # noqa: ASYNC110  a bounded look
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            log.info("hints not seen in time", hints=len(due))
+
+    def _is_seen(self, pod: Pod, node: str) -> bool:
+        now = self._state.pod(pod.meta.key)
+        return now is None or now.nominated_node == node or now.meta.uid != pod.meta.uid or not now.is_provisionable
 
     def _due(self, expected: Sequence[Pod], node: str) -> list[Pod]:
         """Which of the pods that are expected on a node lack a hint and may be hinted now."""
