@@ -56,6 +56,11 @@ class Instruments:
             "karpenter_scheduler_queue_depth", "Pods in the plan that is being made.", ("controller",)
         )
         self.plan_price = gauge("sawhorse_plan_price_per_hour", "Price of the last plan's new nodes.")
+        self.launched_price = counter(
+            "sawhorse_launched_price_per_hour_total",
+            "Price of machines launched for plans. price: launched, or what the plan said: best or expected.",
+            ("price",),
+        )
         self.plan_failures = counter(
             "sawhorse_plan_failures_total", "Plans that were not made or not kept.", ("reason",)
         )

@@ -25,7 +25,8 @@ from sawhorse_provisioner.pending import by_effective_zone, ignored
 from sawhorse_provisioner.planning import Planner
 from sawhorse_provisioner.pods import class_name, owner_uid
 from sawhorse_provisioner.pool_types import NO_COMPATIBLE_INSTANCE_TYPES
-from sawhorse_provisioner.snapshots import Frozen
+from sawhorse_provisioner.promises import Promises
+from sawhorse_provisioner.snapshots import Frozen, price_table
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.together import each
 from sawhorse_provisioner.words import NodeClassWords
@@ -103,6 +104,7 @@ class Provisioner:
         self._launch = launch
         self._planned = planned
         self._steps = steps
+        self._promises = Promises()
         self._told: dict[str, str] = {}  # uid of a waiting pod → the place that it was told
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -145,6 +147,7 @@ class Provisioner:
             return Outcome()
         with self._steps.at(Step.SNAPSHOT):
             frozen, resolved = await self._planner.freeze()
+        self._settle_prices(resolved)
         for pool, why in self._state.pool_types.look(frozen.snapshot.pools):
             meta = pool.nodepool.meta
             self._announcer.warn(NODEPOOL_KIND, meta, NO_COMPATIBLE_INSTANCE_TYPES, why, timedelta(minutes=1))
@@ -174,6 +177,14 @@ class Provisioner:
             self._batcher.add("sent-back", urgent=True)
         return outcome
 
+    def _settle_prices(self, resolved: Mapping[str, ResolvedTypes]) -> None:
+        if self._promises.is_waiting:
+            counted = self._instruments.launched_price
+            for kept in self._promises.settle(self._state.claims(), price_table(resolved)):
+                counted.labels("best").inc(kept.best)
+                counted.labels("expected").inc(kept.expected)
+                counted.labels("launched").inc(kept.launched)
+
     async def _act(self, frozen: Frozen, plan: Plan, resolved: Mapping[str, ResolvedTypes]) -> Outcome:
         with self._steps.at(Step.COMMIT):
             kept, sent_back = self._commit(frozen, plan)
@@ -190,6 +201,7 @@ class Provisioner:
         for node in kept:
             claim = created.get(node.name)
             if claim is not None:
+                self._promises.note(claim.meta.name, node)
                 self._expect(claim.meta.name, node.pods, frozen)
                 targets |= dict.fromkeys(node.pods, claim.meta.name)
         self._launch(tuple(created.values()))
