@@ -13,6 +13,7 @@ from sawhorse_model import aws
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN
 from sawhorse_model.meta import Condition, find_condition
+from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.requirements import Operator, RequirementSpec
 from sawhorse_model.resources import CPU
 from sawhorse_model.taints import Taint
@@ -22,8 +23,9 @@ from sawhorse_provisioner.pool_types import nothing_to_launch
 from sawhorse_provisioner.words import NodeClassWords
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
-from sawhorse_testing.builders import a_group, a_pool, a_wish, an_expression
+from sawhorse_testing.builders import a_daemonset, a_group, a_pool, a_term, a_type, a_wish, an_expression
 from sawhorse_testing.catalog import an_ec2_type, an_instance_type, common_fixture
+from sawhorse_testing.checker import check_plan
 
 CLASS = nodeclass_kind("fake.example", "v1", "FakeNodeClass", "fakenodeclasses")
 WORDS = NodeClassWords(CLASS, "f", "fake.example/nodeclass", "h", "v", "t", aws.WELL_KNOWN)
@@ -289,3 +291,26 @@ def test_n04_a_claim_never_names_a_label_that_the_api_server_would_refuse(
     assert plan.unschedulable == ()
     assert [r.key for claim in claims for r in claim.requirements if r.key == key] == []
     assert [claim for claim in claims if key in claim.meta.labels] == []
+
+
+def test_a_claim_asks_for_the_least_that_daemons_take_on_any_of_its_types() -> None:
+    small = a_type("small", "4", "16Gi", price=0.2, labels={"size": "s"})
+    large = a_type("large", "16", "64Gi", price=0.1, labels={"size": "l"})
+    bare = a_type("bare", "4", "16Gi", price=0.3, labels={"size": "b"})
+    daemons = (
+        a_daemonset("for-small", cpu="200m", required_terms=(a_term(an_expression("size", "In", "s")),)),
+        a_daemonset("for-large", cpu="3", required_terms=(a_term(an_expression("size", "In", "l")),)),
+    )
+    options = SolveOptions(well_known=WELL_KNOWN | {"size"})
+
+    def claim_of(*types: InstanceType) -> NodeClaim:
+        pool = a_pool(types)
+        snapshot = Snapshot(pods=(a_group(cpu="1500m"),), pools=(pool,), daemons=daemons, options=options)
+        (node,) = solve(snapshot).new_nodes
+        assert check_plan(snapshot, solve(snapshot)) == []
+        assert node.instance_types == tuple(t.name for t in sorted(types, key=lambda t: t.offerings[0].price))
+        return claim_from_plan(node, pool.nodepool, {}, WORDS, name="default-x")
+
+    assert claim_of(large).requests["cpu"] == 4500
+    assert claim_of(large, small).requests["cpu"] == 1700
+    assert claim_of(large, small, bare).requests["cpu"] == 1500

@@ -32,6 +32,7 @@ class PlannedNode:
     daemon_requests: Mapping[str, int]
     allocatable: Mapping[str, int]
     classes: Mapping[int, int] = field(default_factory=dict)  # index in Snapshot.pods → how many of them
+    least_daemon_requests: Mapping[str, int] | None = None  # per resource over all listed types; None: the same
     relaxed: tuple[str, ...] = ()  # labels of which there were fewer values than the pool's minValues asks for
     reservation_id: str = ""  # of the reservation whose instance it takes
 

@@ -157,6 +157,8 @@ def _equal_nodes(
     first = listing.types[0]
     types = tuple(pool.types[t].name for t in listing.types)
     requests, daemons = problem.axis.mapping(used), problem.axis.mapping(pool.daemons[first])
+    # Any listed type may be launched: what a claim asks for must not rule out those on which fewer daemons run.
+    least = problem.axis.mapping(pool.daemons[list(listing.types)].min(axis=0))
     allocatable = _real(pool.types[first].allocatable)
     return [
         PlannedNode(
@@ -172,6 +174,7 @@ def _equal_nodes(
             pods=tuple(chain.from_iterable(pods for pods, _ in shares)),
             requests=requests,
             daemon_requests=daemons,
+            least_daemon_requests=least,
             allocatable=allocatable,
             classes={group: n for _, of in shares for group, n in of.items()},
             relaxed=listing.relaxed,

@@ -77,7 +77,10 @@ def claim_from_plan(
         ),
         node_class_ref=template.node_class_ref,
         requirements=_requirements(planned, words),
-        requests=add(planned.requests, planned.daemon_requests),
+        requests=add(
+            planned.requests,
+            planned.daemon_requests if planned.least_daemon_requests is None else planned.least_daemon_requests,
+        ),
         taints=template.taints,
         startup_taints=template.startup_taints,
         expire_after=template.expire_after,
