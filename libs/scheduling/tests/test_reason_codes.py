@@ -58,6 +58,12 @@ RESERVED = replace(
     offerings=(Offering(ZONES[0], CapacityType.RESERVED, 1e-8, True, "", "cr-1", 1),),
 )
 EVERYTHING = (SMALL, LARGE, OTHER)
+NOWHERE = a_type(
+    "c6i.large", zones=("us-west-2z",), labels={FAMILY: "c6i"}, unavailable=[("us-west-2z", "on-demand")]
+)  # as a NodeClass sees it that has no subnet there
+ELSEWHERE = replace(
+    NOWHERE, requirements=Requirements((*NOWHERE.requirements.without(ZONE).values(), requirement_in(ZONE, ())))
+)
 
 FALLBACK = "PreferredElsewhere"  # where no rule says more; no plan is known that ends there
 
@@ -123,6 +129,13 @@ CASES: dict[str, list[tuple[Callable[[], dict[str, Any]], str, str]]] = {
             "default",
             f"c6i.4xlarge has no available offering with {ZONE} In [{ZONES[0]}]; available are {ZONES[1]}/on-demand; "
             f"it fits 3 instance types by cpu and memory, none of them with {FAMILY} In [c6i]",
+        ),
+        (
+            lambda: with_pool((ELSEWHERE, SMALL), spec={"node_selector": {FAMILY: "c6i"}}),
+            "default",
+            "c6i.large has no available offering; sold in us-west-2z, but out of capacity or without a subnet there; "
+            f"its NodeClass has subnets in {ZONES[0]}, {ZONES[1]}, {ZONES[2]}; it fits 1 instance type by cpu and memory, "
+            f"and that is not with {FAMILY} In [c6i]",
         ),
     ],
     "InsufficientResources": [

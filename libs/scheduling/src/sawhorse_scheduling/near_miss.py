@@ -1,5 +1,7 @@
 """How near a pool came to serving a pod: what fits by size, and what of the rest stood in the way."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sawhorse_model.labels import CAPACITY_TYPE, ZONE
@@ -49,9 +51,17 @@ def no_offering(
             f"; available are {', '.join(there[:LISTED])}{', …' if len(there) > LISTED else ''}"
             if there
             else f"; sold in {', '.join(sold[:LISTED]) or 'no zone'}, but out of capacity or without a subnet there"
+            + _subnets(pool, sold)
         )
         + _aside(problem, members, pool, wants, fit)
     )
+
+
+def _subnets(pool: PoolTable, sold: Sequence[str]) -> str:
+    """Where the pool's NodeClass has subnets, when that is somewhere else."""
+    asked = [kind.requirements.get(ZONE) for kind in pool.pool.instance_types]
+    zones = sorted({zone for r in asked if r is not None and not r.complement for zone in r.values})
+    return f"; its NodeClass has subnets in {', '.join(zones[:LISTED])}" if zones and not {*zones} & {*sold} else ""
 
 
 def nearest(problem: Problem, members: PodClass, pool: PoolTable, wants: Requirements, fit: Fit) -> str:
