@@ -314,3 +314,19 @@ def test_a_claim_asks_for_the_least_that_daemons_take_on_any_of_its_types() -> N
     assert claim_of(large).requests["cpu"] == 4500
     assert claim_of(large, small).requests["cpu"] == 1700
     assert claim_of(large, small, bare).requests["cpu"] == 1500
+
+
+def test_n08_a_pool_whose_min_values_cannot_be_met_says_so_while_they_are_strict() -> None:
+    wanted = replace(an_expression(INSTANCE_TYPE, "Exists"), min_values=5)
+    zones = replace(an_expression("topology.kubernetes.io/zone", "Exists"), min_values=4)
+    left = a_pool(only_left("m6i.xlarge"), requirements=[wanted])
+
+    assert nothing_to_launch(left) == (
+        "minValues of node.kubernetes.io/instance-type is 5, 2 are on offer (m6i.xlarge, m7g.large); "
+        "lower it, or allow more"
+    )
+    assert nothing_to_launch(left, strict=False) == ""
+    assert nothing_to_launch(a_pool(common_fixture(), requirements=[wanted])) == ""
+    assert "minValues of topology.kubernetes.io/zone is 4, 3 are on offer" in nothing_to_launch(
+        a_pool(common_fixture(), requirements=[zones])
+    )

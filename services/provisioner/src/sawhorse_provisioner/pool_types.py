@@ -3,10 +3,11 @@
 Known from the last snapshot; looked at again only when pool or types are other ones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sawhorse_model.instances import InstanceType
+from sawhorse_model.labels import CAPACITY_TYPE, ZONE
 from sawhorse_model.requirements import Requirements
 from sawhorse_scheduling.pools import pool_template
 from sawhorse_scheduling.snapshot import Pool
@@ -31,15 +32,19 @@ class PoolTypes:
     def __init__(self) -> None:
         self._looked: dict[str, _Looked] = {}
 
-    def look(self, pools: Iterable[Pool]) -> list[tuple[Pool, str]]:
-        """The pools that have nothing to launch, each with why. Pools that are not among these are forgotten."""
+    def look(self, pools: Iterable[Pool], *, strict: bool) -> list[tuple[Pool, str]]:
+        """The pools that have nothing to launch, each with why. Pools that are not among these are forgotten.
+
+        Args:
+            strict: whether a pool whose minValues cannot be met has nothing either.
+        """
         looked: dict[str, _Looked] = {}
         empty: list[tuple[Pool, str]] = []
         for pool in pools:
             name, generation = pool.nodepool.meta.name, pool.nodepool.meta.generation
             before = self._looked.get(name)
             if before is None or before.generation != generation or before.types is not pool.instance_types:
-                before = _Looked(generation, pool.instance_types, nothing_to_launch(pool))
+                before = _Looked(generation, pool.instance_types, nothing_to_launch(pool, strict=strict))
             looked[name] = before
             if before.message:
                 empty.append((pool, before.message))
@@ -52,15 +57,21 @@ class PoolTypes:
         return found.message if found is not None else None
 
 
-def nothing_to_launch(pool: Pool) -> str:
+def nothing_to_launch(pool: Pool, *, strict: bool = True) -> str:
     """Why no type of the pool can be launched: where, what, what to do. Empty when there is one."""
     template = pool_template(pool)
+    minima = {key: r.min_values for key, r in sorted(template.items()) if r.min_values} if strict else {}
     meeting: list[InstanceType] = []
+    on_offer: list[InstanceType] = []
     for kind in pool.instance_types:
         if template.intersects(kind.requirements):
             if any(o.available and o.allowed_by(template) for o in kind.offerings):
-                return ""  # as a rule one of the first: the rest need not be looked at
+                if not minima:
+                    return ""  # as a rule one of the first: the rest need not be looked at
+                on_offer.append(kind)
             meeting.append(kind)
+    if on_offer:
+        return _short_of_values(template, minima, on_offer)
     if meeting:
         sold = sorted({o.zone for kind in meeting for o in kind.offerings})
         return (
@@ -70,6 +81,23 @@ def nothing_to_launch(pool: Pool) -> str:
     return f"spec.template.spec.requirements: none of {len(pool.instance_types)} instance types meets them" + _at_fault(
         template, pool.instance_types
     )
+
+
+def _short_of_values(template: Requirements, minima: Mapping[str, int], types: Sequence[InstanceType]) -> str:
+    """The first key of which fewer values are on offer than minValues asks for."""
+    for key, minimum in minima.items():
+        if key in (ZONE, CAPACITY_TYPE):
+            offers = [o for t in types for o in t.offerings if o.available and o.allowed_by(template)]
+            values = {o.zone if key == ZONE else o.capacity_type.value for o in offers}
+        else:
+            values = {v for t in types if (r := t.requirements.get(key)) is not None for v in r.values}
+        values = {v for v in values if template[key].has(v)}
+        if len(values) < minimum:
+            return (
+                f"minValues of {key} is {minimum}, {len(values)} are on offer ({_some(sorted(values))}); "
+                "lower it, or allow more"
+            )
+    return ""
 
 
 def _at_fault(template: Requirements, types: Sequence[InstanceType]) -> str:

@@ -148,7 +148,8 @@ class Provisioner:
         with self._steps.at(Step.SNAPSHOT):
             frozen, resolved = await self._planner.freeze()
         self._settle_prices(resolved)
-        for pool, why in self._state.pool_types.look(frozen.snapshot.pools):
+        strict = frozen.snapshot.options.min_values_strict
+        for pool, why in self._state.pool_types.look(frozen.snapshot.pools, strict=strict):
             meta = pool.nodepool.meta
             self._announcer.warn(NODEPOOL_KIND, meta, NO_COMPATIBLE_INSTANCE_TYPES, why, timedelta(minutes=1))
         self._instruments.pending_by_zone.clear()
