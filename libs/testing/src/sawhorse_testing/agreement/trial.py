@@ -20,6 +20,8 @@ from sawhorse_testing.eventually import eventually
 
 DEPLOYMENT = raw_kind("Deployment", "apps", "v1", "deployments", namespaced=True)
 
+# Pods of a spread over zones are hinted one after the other and may take each other's room: some slack is for them.
+SLACK = 0.03
 # A plan is left alone for twice this long once its nodes are complete: on a machine that does everything at once,
 # kube-scheduler may take longer than the default of 20 s for some hundred pods.
 SLOW_MACHINE = ("--batch-max-duration=30s",)
@@ -42,10 +44,11 @@ class Outcome:
     as_hinted: int  # of these, pods that kube-scheduler bound to that node
     where_left: Mapping[str, int]  # by workload, pods that were left
 
-    def line(self, hints: bool) -> str:
+    def line(self, hints: bool, slack: float) -> str:
         """As one line of JSON."""
         told = {
             "hints": hints,
+            "slack": slack,
             "pods": self.pods,
             "claimsOfFirstPlan": self.first_claims,
             "pendingAfterFirstPlan": self.pending,
@@ -69,15 +72,18 @@ class Trial:
         self.pods = sum(row.replicas for row in self._rows)
         self.history = History()
 
-    async def run(self, *, hints: bool) -> Outcome:
+    async def run(self, *, hints: bool, slack: float = SLACK) -> Outcome:
         """Every step waits for the one before, none without a bound.
+
+        Args:
+            slack: part of a node that the plan leaves free.
 
         Raises:
             AssertionError: something did not come in time; names it.
         """
         await self._prepare()
         async with recorded(self._kube) as self.history, self._with_drivers():
-            return await self._follow_plan(hints)
+            return await self._follow_plan(hints, slack)
 
     async def _prepare(self) -> None:
         """Pools are ready, and every pod waits; the provisioner does not run."""
@@ -127,10 +133,10 @@ class Trial:
             finally:
                 drivers.cancel()
 
-    async def _follow_plan(self, hints: bool) -> Outcome:
+    async def _follow_plan(self, hints: bool, slack: float) -> Outcome:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        flags = [f"--nominate-pods={'on' if hints else 'off'}", *SLOW_MACHINE]
+        flags = [f"--nominate-pods={'on' if hints else 'off'}", f"--node-slack={slack:g}", *SLOW_MACHINE]
         await self._world.start_service("provisioner", extra=flags)
         await eventually(lambda: bool(self._planned()), seconds=60, what="there is a plan")
         first = self._planned()[0]
