@@ -134,8 +134,8 @@ CASES: dict[str, list[tuple[Callable[[], dict[str, Any]], str, str]]] = {
             lambda: with_pool((ELSEWHERE, SMALL), spec={"node_selector": {FAMILY: "c6i"}}),
             "default",
             "c6i.large has no available offering; sold in us-west-2z, but out of capacity or without a subnet there; "
-            f"its NodeClass has subnets in {ZONES[0]}, {ZONES[1]}, {ZONES[2]}; it fits 1 instance type by cpu and memory, "
-            f"and that is not with {FAMILY} In [c6i]",
+            f"its NodeClass has subnets in {ZONES[0]}, {ZONES[1]}, {ZONES[2]}; it fits 1 instance type by cpu and "
+            f"memory, and that is not with {FAMILY} In [c6i]",
         ),
     ],
     "InsufficientResources": [

@@ -21,6 +21,8 @@ from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import (
+    RESERVATION_ID,
+    RESERVATION_KIND,
     ZONES,
     a_claim,
     a_daemonset,
@@ -40,6 +42,7 @@ from sawhorse_testing.builders import (
     keep_near,
     resources,
     volumes_of,
+    with_reservations,
 )
 from sawhorse_testing.checker import check_plan
 
@@ -47,13 +50,21 @@ GPU = "nvidia.com/gpu"
 APPS = ("web", "db", "job")
 TAINT = Taint("team", "NoSchedule", "ml")
 SOFT = Taint("slow", "PreferNoSchedule")
-OPTIONS = SolveOptions(well_known=WELL_KNOWN, exotic=frozenset({GPU}))
+OPTIONS = SolveOptions(
+    well_known=WELL_KNOWN | {RESERVATION_ID, RESERVATION_KIND},
+    exotic=frozenset({GPU}),
+    reservation_labels=(RESERVATION_ID, RESERVATION_KIND),
+)
 CI = bool(os.environ.get("CI"))
 FUZZ = int(os.environ.get("SAWHORSE_FUZZ", "0"))  # clusters to try, other ones in each run; see `make fuzz`
 
 TYPES = (
     a_type("small", "2", "4Gi", price=0.10, spot=0.04),
-    a_type("large", "8", "16Gi", price=0.38, spot=0.17, unavailable=[(ZONES[0], "spot")]),
+    with_reservations(
+        a_type("large", "8", "16Gi", price=0.38, spot=0.17, unavailable=[(ZONES[0], "spot")]),
+        {"cr-1": 1, "cr-2": 3},
+        zone=ZONES[1],
+    ),
     a_type("fat", "4", "32Gi", price=0.30, zones=ZONES[:2]),
     a_type("arm", "4", "8Gi", price=0.15, spot=0.06, arch="arm64"),
     a_type("gpu", "8", "32Gi", price=0.05, zones=ZONES[:1], gpu=1),

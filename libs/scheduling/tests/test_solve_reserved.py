@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sawhorse_model.instances import CapacityType, InstanceType, Offering, requirement_in
+from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
-from sawhorse_model.requirements import Requirement, Requirements, RequirementSpec
+from sawhorse_model.requirements import RequirementSpec
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
-from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_term, a_type, an_expression
+from sawhorse_testing.builders import RESERVATION_ID as ID
+from sawhorse_testing.builders import RESERVATION_KIND as KIND
+from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_term, a_type, an_expression, with_reservations
 from sawhorse_testing.checker import check_plan
 
-ID = "karpenter.k8s.aws/capacity-reservation-id"
-KIND = "karpenter.k8s.aws/capacity-reservation-type"
 OPTIONS = SolveOptions(well_known=WELL_KNOWN | {ID, KIND}, reservation_labels=(ID, KIND))
 
 SMALL = a_type("m6i.large", "2", "8Gi", price=0.096, spot=0.040)
@@ -28,17 +28,8 @@ BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768, spot=0.320)
 
 
 def reserved(kind: InstanceType, zone: str = ZONES[0], **counts: int) -> InstanceType:
-    """The type with reservations beside what can be bought: id → free instances."""
-    price = next(o.price for o in kind.offerings if o.capacity_type is CapacityType.ON_DEMAND) * 1e-7
-    ids = {key.replace("_", "-"): count for key, count in counts.items()}
-    bought = (Offering(zone, CapacityType.RESERVED, price, n > 0, "", key, n) for key, n in ids.items())
-    labels: list[Requirement] = [
-        requirement_in(CAPACITY_TYPE, ["on-demand", "reserved", "spot"]),
-        requirement_in(ID, ids),
-        requirement_in(KIND, ["default"]),
-    ]
-    described = kind.requirements.without(CAPACITY_TYPE, ID, KIND).values()
-    return replace(kind, requirements=Requirements((*described, *labels)), offerings=(*kind.offerings, *bought))
+    """The type with reservations, `cr_1=2` for two free instances of cr-1."""
+    return with_reservations(kind, {key.replace("_", "-"): n for key, n in counts.items()}, zone=zone)
 
 
 def plan_of(**fields: Any) -> Plan:

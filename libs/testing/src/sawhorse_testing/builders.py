@@ -20,6 +20,8 @@ from sawhorse_model.taints import Taint
 from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Volumes
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
+RESERVATION_KIND = "karpenter.k8s.aws/capacity-reservation-type"
 NODE_CLASS = NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")
 
 
@@ -123,6 +125,20 @@ def a_type(
     ]
     held = resources(cpu=cpu, memory=memory, **{"pods": 110, **more})
     return InstanceType(name, Requirements(requirements), offerings, held, held)
+
+
+def with_reservations(kind: InstanceType, counts: Mapping[str, int], *, zone: str = ZONES[0]) -> InstanceType:
+    """The type with reservations in a zone, beside what can be bought: id → free instances."""
+    price = min(o.price for o in kind.offerings if o.capacity_type is CapacityType.ON_DEMAND) * 1e-7
+    held = (Offering(zone, CapacityType.RESERVED, price, n > 0, "", key, n) for key, n in counts.items())
+    kinds = {*kind.requirements[CAPACITY_TYPE].values, CapacityType.RESERVED.value}
+    labels = [
+        requirement_in(CAPACITY_TYPE, kinds),
+        requirement_in(RESERVATION_ID, counts),
+        requirement_in(RESERVATION_KIND, ["default"]),
+    ]
+    plain = kind.requirements.without(CAPACITY_TYPE, RESERVATION_ID, RESERVATION_KIND).values()
+    return replace(kind, requirements=Requirements((*plain, *labels)), offerings=(*kind.offerings, *held))
 
 
 def a_nodepool(
