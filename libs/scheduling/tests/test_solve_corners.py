@@ -274,3 +274,21 @@ def test_what_a_limit_keeps_from_a_zone_keeps_its_followers_from_it(room: str) -
     (zone,) = zones_of(plan, "db")
     used = {node.name for node in plan.existing_nodes}
     assert used <= {f"n-{zone}"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [an_expression("team", "NotIn", "a"), an_expression("team", "NotIn", "a", "b"), an_expression("team", "Gt", "1")],
+)
+def test_a_label_that_must_be_there_must_be_there_whatever_else_is_said_of_it(more: RequirementSpec) -> None:
+    hard = a_group(required_terms=(a_term(an_expression("team", "Exists"), an_expression("team", "NotIn", "5"), more),))
+    soft = a_group(
+        required_terms=(a_term(an_expression("team", "Exists")),),
+        preferred_terms=(a_wish(1, an_expression("team", "NotIn", "a")),),
+    )
+
+    without = [plan_of(pods=[pods], nodes=[a_node()], pools=[a_pool([BIG])]) for pods in (hard, soft)]
+    having = plan_of(pods=[hard], pools=[a_pool([BIG], requirements=[an_expression("team", "In", "a", "7")])])
+
+    assert [codes(plan) for plan in without] == [{"RequirementsConflict"}] * 2
+    assert having.new_nodes[0].requirements["team"].values == {"7"}

@@ -48,7 +48,8 @@ class Requirement:
     """The allowed values of one label.
 
     `values` are the allowed ones, or with `complement` the forbidden ones. Bounds are inclusive; with any bound only
-    integers are allowed. A requirement with nothing listed and no complement means the label must not exist.
+    integers are allowed. A requirement with nothing listed and no complement means the label must not exist. `present`:
+    some values are forbidden and the label must be there all the same (Exists and NotIn together).
     """
 
     key: str
@@ -57,6 +58,7 @@ class Requirement:
     low: int | None = None
     high: int | None = None
     min_values: int | None = None
+    present: bool = False
 
     @classmethod
     def of(cls, key: str, operator: Operator | str, values: Iterable[str] = (), min_values: int | None = None) -> Self:
@@ -108,7 +110,8 @@ class Requirement:
     def operator(self) -> Operator:
         """The effective operator: bounds count as Exists."""
         if self.complement:
-            return Operator.NOT_IN if self.values else Operator.EXISTS
+            bounded = self.low is not None or self.high is not None
+            return Operator.NOT_IN if self.values and not bounded and not self.present else Operator.EXISTS
         return Operator.IN if self.values else Operator.DOES_NOT_EXIST
 
     def intersection(self, other: "Requirement") -> "Requirement":
@@ -121,7 +124,9 @@ class Requirement:
         if self.complement and other.complement:
             bounded = Requirement(self.key, complement=True, low=low, high=high)
             excluded = frozenset(v for v in self.values | other.values if bounded._within(v))
-            return replace(bounded, values=excluded, min_values=minimum)
+            asked = Operator.EXISTS in (self.operator, other.operator)
+            present = asked and bool(excluded) and low is None and high is None
+            return replace(bounded, values=excluded, min_values=minimum, present=present)
         if self.complement:
             listed = other.values - self.values
         elif other.complement:
@@ -150,8 +155,11 @@ class Requirement:
             entries.append(RequirementSpec(self.key, Operator.GTE, (str(self.low),), self.min_values))
         if self.high is not None:
             entries.append(RequirementSpec(self.key, Operator.LTE, (str(self.high),), self.min_values))
+        if self.present:
+            entries.append(RequirementSpec(self.key, Operator.EXISTS, (), self.min_values))
         if not entries or self.values:
-            entries.append(RequirementSpec(self.key, self.operator, tuple(sorted(self.values)), self.min_values))
+            operator = Operator.NOT_IN if self.complement and self.values else self.operator
+            entries.append(RequirementSpec(self.key, operator, tuple(sorted(self.values)), self.min_values))
         return tuple(entries)
 
     def __str__(self) -> str:

@@ -171,7 +171,7 @@ def _claim_requirements(
     """
     known = problem.snapshot.options.well_known
     kept = [
-        Requirement(r.key, r.values, r.complement, r.low, r.high, minima.get(key, r.min_values))
+        Requirement(r.key, r.values, r.complement, r.low, r.high, minima.get(key, r.min_values), r.present)
         for key, r in wants.items()
         if key in pool.template or key in known or r.operator not in _NEGATIVE
     ]
