@@ -127,14 +127,14 @@ def test_n02_a_pool_with_a_misspelt_label_says_nothing_about_types_and_carries_i
 
 def test_p04_a_node_whose_subnets_moved_has_no_replacement_and_the_type_and_zone_are_named() -> None:
     moved = an_ec2_node_class(zones={"us-west-2c": "usw2-az3"})
-    facts = [f for f in common_facts() if f.name == "c6i.xlarge"]
-    kinds = resolve(facts, moved, common_prices(), region="us-west-2", zones=ZONE_IDS).instance_types
+    kinds = resolve(common_facts(), moved, common_prices(), region="us-west-2", zones=ZONE_IDS).instance_types
+    named = an_expression("node.kubernetes.io/instance-type", "In", "c6i.xlarge")
 
-    plan = plan_of(pods=[a_group()], pools=[a_pool(kinds)])
+    plan = plan_of(pods=[a_group()], pools=[a_pool(kinds, requirements=[named])])
 
     assert plan.new_nodes == ()
-    assert "NoOffering: c6i.xlarge has no available offering" in told(plan)
-    assert "sold in us-west-2a, us-west-2b, but out of capacity or without a subnet there" in told(plan)
+    assert "default NoOffering: c6i.xlarge has no available offering; sold in us-west-2a, us-west-2b" in told(plan)
+    assert "its NodeClass has subnets in us-west-2c" in told(plan)
 
 
 def metal(price: float) -> InstanceType:
