@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from workloads import FILES, MADE, Day2, million, mixed, snapshot_of
+from workloads import FILES, MADE, Day2
+from workloads import workload as snapshot_for
 
 from sawhorse_console.plan_command import solve_timed
 from sawhorse_console.plan_output import Timing
@@ -31,7 +32,7 @@ def measure(workload: str, repeat: int, clock: Callable[[], float]) -> dict[str,
     """The line of one workload."""
     if workload == "day2":
         return _day2(clock)
-    snapshot = {"mixed": mixed, "million": million}.get(workload, lambda: snapshot_of(workload))()
+    snapshot = snapshot_for(workload)
     first, whole = [], []
     for _ in range(repeat):
         plan, timing = solve_timed(snapshot, clock)

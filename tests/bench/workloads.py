@@ -1,8 +1,9 @@
-"""The benchmark's workloads as planning snapshots: the files in `data`, and three made from them.
+"""The benchmark's workloads as planning snapshots: the files in `data`, and four made from them.
 
 - `million`: plain-ondemand with a hundred times the replicas.
 - `mixed`: constrained-spot with four DaemonSets, three pools with weights and limits, half of the cheapest offerings
   out of capacity, and 200 nodes that are part full.
+- `thousand`: constrained-spot on a cluster of 1,000 nodes with 20 pods each.
 - `day2`: plain-ondemand planned, then ten rounds in which deployments grow, shrink and roll out at random; each round's
   new pods find the nodes of the rounds before, and nodes that ran empty are gone.
 
@@ -21,7 +22,7 @@ from sawhorse_model.instances import CapacityType, InstanceType, Offering
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, NODEPOOL, ZONE
 from sawhorse_model.pod import Pod
 from sawhorse_model.requirements import Operator, RequirementSpec
-from sawhorse_model.resources import CPU, MEMORY, add
+from sawhorse_model.resources import CPU, MEMORY, add, subtract
 from sawhorse_scheduling.plan import Plan, PlannedNode
 from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Pool, Snapshot
 from sawhorse_testing.builders import a_daemonset, bound
@@ -38,8 +39,14 @@ FILES = (
     "diverse-5000",
     "diverse-20000",
 )
-MADE = ("mixed", "million", "day2")
+MADE = ("mixed", "million", "thousand", "day2")
 ROUNDS = 10  # of day2
+
+
+def workload(name: str) -> Snapshot:
+    """A workload that is one plan: of a file, `mixed`, `million` or `thousand`."""
+    made = {"mixed": mixed, "million": million, "thousand": thousand}
+    return made[name]() if name in made else snapshot_of(name)
 
 
 def snapshot_of(name: str, scale: int = 1) -> Snapshot:
@@ -77,6 +84,30 @@ def mixed() -> Snapshot:
             a_daemonset("spot-handler", cpu="10m", memory="32Mi", node_selector={CAPACITY_TYPE: "spot"}),
         ),
     )
+
+
+def thousand() -> Snapshot:
+    """See the module."""
+    chance = random.Random(7)
+    snapshot = snapshot_of("constrained-spot")
+    (pool,) = snapshot.pools
+    types = [t for t in pool.instance_types if 6_000 <= t.allocatable[CPU] <= 16_000]
+    plain = [replace(g.pod, spec=replace(g.pod.spec, spread=(), affinity=(), anti_affinity=())) for g in snapshot.pods]
+    nodes = []
+    for number in range(1000):
+        name, kind = f"old-{number}", chance.choice(types)
+        offering = chance.choice(kind.offerings)
+        pods: list[Pod] = []
+        left = dict(kind.allocatable)
+        for missing in range(20, 0, -1):
+            # No pod takes more than its even part of what is left, so that all have room.
+            fitting = [
+                p for p in plain if all(n * missing <= left.get(resource, 0) for resource, n in p.spec.requests.items())
+            ]
+            pods.append(bound(chance.choice(fitting), name))
+            left = subtract(left, pods[-1].spec.requests)
+        nodes.append(_node(name, kind, offering.zone, offering.capacity_type, "old", tuple(pods), offering.price))
+    return replace(snapshot, nodes=tuple(nodes))
 
 
 def _half_the_cheapest_gone(types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:

@@ -53,6 +53,7 @@ class Attempter:
         self.watch = watch
         self._domains: dict[int, list[tuple[tuple[str | None, ...], float]]] = {}
         self._values: dict[str, list[str]] = {}
+        self._no_ranks: IntArray = np.zeros(0, dtype=np.int64)
         self._ranks: dict[int, IntArray] = {}
         self._extras: dict[tuple[Requirements, tuple[tuple[str, str | None], ...]], Requirements] = {}
 
@@ -87,6 +88,8 @@ class Attempter:
         """(N,) order of preference among nodes; negative where the class may not go."""
         if members.index not in self._ranks:
             problem = self.problem
+            if not problem.table.nodes:
+                return self._no_ranks
             table, forbidden = problem.table, problem.topology.forbidden[members.index]
             labels = label_ranks(table, members)
             taints = table.places.tolerated(members.pod.spec.tolerations)
@@ -118,7 +121,7 @@ class Attempter:
         attempt.dealt[members.index] = count - left
         demands, ranks = [], self._rank(members)
         for index, combo in enumerate(combos):
-            here = np.where(where == index, ranks, -1)
+            here = np.where(where == index, ranks, -1) if len(ranks) else ranks
             rest = combo.dealt - self._fill(attempt, members, combo.dealt, here)
             if rest:
                 demands.append(Demand(members.index, self._extra(members, combo), rest))
@@ -143,7 +146,7 @@ class Attempter:
         # A claim that may still become either is no place for a pod that must know.
         number, listed = table.places.combined(keys)
         usable = (ranks >= 0) & (number >= 0)
-        for at in np.unique(number[usable]).tolist():
+        for at in np.unique(number[usable]).tolist() if len(ranks) else ():
             values = listed[at]
             rooms[values] = int(fits[usable & (number == at)].sum())
             found[values] = Combo(dict(zip(keys, values, strict=True)), rooms[values], new=False)

@@ -351,14 +351,19 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
     near, wishes = topology.near[row], topology.wishes[row]
     tied = bool(near or wishes or topology.apart.owned[row] or topology.apart.meant[row])
     left, recent, steps = count, [0] * len(combos), 0
-    regular = all(c.new for c in combos) and _regular(combos) and not tied
+    regular = _regular(combos) and not tied
     while left:
+        least = [least_count(tally.counts[u.group], domains[u.group], u.min_domains) for u, _, _ in hard]
         best: tuple[tuple[float, ...], int] | None = None
         for index, combo in enumerate(combos):
             room = combo.room - combo.dealt
             if room <= 0 and not combo.new:
                 continue
-            if not all(_allowed(tally, domains[u.group], u, combo.values[key], added) for u, key, added in hard):
+            if not all(
+                (value := combo.values[key]) is not None
+                and tally.counts[u.group].get(value, 0) + added - low <= u.max_skew
+                for (u, key, added), low in zip(hard, least, strict=True)
+            ):
                 continue
             if tied and not (_is_near(topology, tally, near, combo) and _is_apart(topology, tally, row, combo)):
                 continue
@@ -384,8 +389,11 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
         left, steps = left - number, steps + 1
         if steps == 2 * len(combos):
             # Two whole turns in which every combination got its share: the counts are level, so the same again and
-            # again stays level. Deal the bulk at once; the last turns are looked at one by one.
+            # again stays level while existing room lasts. Deal the bulk at once; the last turns are looked at one by
+            # one.
             bulk = left // len(combos) - 2
+            if regular and bulk > 0 and all(r == 2 for r in recent):
+                bulk = min([bulk, *(room - 1 for c in combos if (room := c.room - c.dealt) > 0 or not c.new)])
             if regular and bulk > 0 and all(r == 2 for r in recent):
                 for combo in combos:
                     _put(topology, tally, row, combo, bulk)
@@ -449,14 +457,6 @@ def _domains(topology: Topology, use: SpreadUse, combos: Sequence[Combo]) -> tup
     values = set(topology.existing_counts[use.group])
     values |= {v for c in combos if (c.new or c.is_domain) and (v := c.values[use.key]) is not None}
     return tuple(sorted(values))
-
-
-def _allowed(tally: Tally, domains: tuple[str, ...], use: SpreadUse, value: str | None, added: int) -> bool:
-    if value is None:
-        return False
-    counts = tally.counts[use.group]
-    least = least_count(counts, domains, use.min_domains)
-    return counts.get(value, 0) + added - least <= use.max_skew
 
 
 def least_count(counts: dict[str, int], domains: Sequence[str], min_domains: int) -> int:

@@ -58,12 +58,20 @@ class Compact:
         )
 
     @cached_property
-    def limits_of(self) -> tuple[tuple[tuple[IntArray, int], ...], ...]:
-        """For each class the groups it is in."""
-        found: list[list[tuple[IntArray, int]]] = [[] for _ in self.counts]
-        for group in self.groups:
-            for c in group[0].tolist():
-                found[c].append(group)
+    def tallied(self) -> IntArray:
+        """(C, 2 G + groups) what is counted on each node: `marks`, and one where the class is in each group."""
+        inside = np.zeros((len(self.counts), len(self.groups)), dtype=np.int64)
+        for number, (members, _) in enumerate(self.groups):
+            inside[members, number] = 1
+        return np.concatenate([self.marks, inside], axis=1)
+
+    @cached_property
+    def limits_of(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each class the groups it is in: column of `tallied`, and limit."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.counts]
+        for number, (members, limit) in enumerate(self.groups, start=self.marks.shape[1]):
+            for c in members.tolist():
+                found[c].append((number, limit))
         return tuple(map(tuple, found))
 
     @cached_property
@@ -104,9 +112,9 @@ class Compact:
         )
 
     @cached_property
-    def marked(self) -> tuple[IntArray, ...]:
-        """For each class the columns of `marks` that are one."""
-        return tuple(np.flatnonzero(marks) for marks in self.marks)
+    def marked(self) -> tuple[tuple[int, ...], ...]:
+        """For each class the columns of `tallied` that are one."""
+        return tuple(tuple(at for at, mark in enumerate(marks) if mark) for marks in self.tallied.tolist())
 
     @cached_property
     def of_kind(self) -> NDArray[np.float32]:

@@ -63,11 +63,19 @@ def _search(
         guide = relaxation.solve(effort.lp_rounds) or fluid
     if lean is not small:
         guide = guide.dealt(of, small.counts / lean.counts[of])
-    nodes, rest = pack_by_slices(small, guide, order, work)
-    nodes, rest = settle(small, nodes, rest, order, guide.class_values, work)
-    first = _price(small, nodes)
-    if problem.on_first is not None:
-        problem.on_first(first)
+    first: list[float] = []
+
+    def tell(nodes: NodeSet) -> bool:
+        if not first:
+            first.append(_price(small, nodes))
+            if problem.on_first is not None:
+                problem.on_first(first[0])
+        return stop()
+
+    nodes, rest = pack_by_slices(small, guide, order, work, tell)
+    if not first or not stop():
+        nodes, rest = settle(small, nodes, rest, order, guide.class_values, work)
+    tell(nodes)
     enough = guide.objective * (1 + effort.gap_target)
     values = guide.class_values
     if total_cost(small, nodes) > enough and _is_small_search(small, nodes) and not stop():
@@ -82,7 +90,7 @@ def _search(
     if rest.any():
         nodes, rest = settle(small, nodes, rest, order, values, work)
     work["lp_rounds"] = relaxation.rounds
-    return nodes, rest, bound, first
+    return nodes, rest, bound, first[0]
 
 
 def _is_small_search(small: Compact, nodes: NodeSet) -> bool:

@@ -79,7 +79,7 @@ def _grow_once(small: Compact, nodes: NodeSet, rest: IntArray, live: IntArray, v
         rest -= pods
         nodes.counts[place] += pods.astype(np.int32)
         nodes.column[place] = column[pick]
-        nodes.tally[place] += pods @ small.marks
+        nodes.tally[place] += pods @ small.tallied
         nodes.room[place] = larger.room[pick] + (added[pick] - pods) @ small.requests
     return bool(moved)
 

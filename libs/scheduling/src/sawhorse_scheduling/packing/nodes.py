@@ -22,7 +22,7 @@ class NodeSet:
     column: IntArray  # (N,)
     counts: Counts  # (N, C)
     room: IntArray  # (N, R)
-    tally: IntArray  # (N, 2 G) pods that own and that match each rule, in turn
+    tally: IntArray  # (N, 2 G + groups) pods that own and that match each rule, in turn, and that are in each group
 
     @classmethod
     def empty(cls, small: Compact, columns: IntArray) -> "NodeSet":
@@ -31,7 +31,7 @@ class NodeSet:
             columns,
             np.zeros((len(columns), len(small.counts)), dtype=np.int32, order="F"),
             np.asfortranarray(small.capacity[columns]),
-            np.zeros((len(columns), small.marks.shape[1]), dtype=np.int64, order="F"),
+            np.zeros((len(columns), small.tallied.shape[1]), dtype=np.int64, order="F"),
         )
 
     @classmethod
@@ -40,7 +40,7 @@ class NodeSet:
         whole = counts.astype(np.int64)
         # Products stay far below 2**53 for each term, but sums of bytes may not: integers throughout.
         room = small.capacity[columns] - whole @ small.requests
-        return cls(columns, counts, np.asfortranarray(room), np.asfortranarray(whole @ small.marks))
+        return cls(columns, counts, np.asfortranarray(room), np.asfortranarray(whole @ small.tallied))
 
     def take(self, which: IntArray | BoolArray) -> "NodeSet":
         """A copy of some of the nodes."""
@@ -75,8 +75,8 @@ def space_for(small: Compact, nodes: NodeSet, index: int) -> IntArray:
     space: IntArray = small.fit[index][nodes.column] - nodes.counts[:, index]
     for resource, amount in small.asked[index]:
         np.minimum(space, nodes.room[:, resource] // amount, out=space)
-    for members, limit in small.limits_of[index]:
-        np.minimum(space, limit - nodes.counts[:, members].sum(axis=1), out=space)
+    for number, limit in small.limits_of[index]:
+        np.minimum(space, limit - nodes.tally[:, number], out=space)
     if small.conflicts is not None:
         rivals = np.flatnonzero(small.conflicts[index])
         if len(rivals):
@@ -101,9 +101,10 @@ def _by_rule(limit: int, owns: bool, matches: bool, owners: IntArray, matched: I
 def put(small: Compact, nodes: NodeSet, index: int, where: IntArray, amount: IntArray) -> None:
     """Place pods of a class: `amount` (one number for each) on the nodes `where`."""
     nodes.counts[where, index] += amount.astype(np.int32)
-    nodes.room[where] -= amount[:, None] * small.requests[index]
-    if small.rules_of[index]:
-        nodes.tally[where] += amount[:, None] * small.marks[index]
+    for resource, asked in small.asked[index]:
+        nodes.room[where, resource] -= amount * asked
+    for number in small.marked[index]:
+        nodes.tally[where, number] += amount
 
 
 def hardest_first(small: Compact) -> IntArray:
@@ -127,8 +128,7 @@ def spread_over(small: Compact, column: int, number: int, wanted: IntArray, orde
     full in every resource, and the small pods at the end level them.
     """
     nodes = NodeSet.empty(small, np.full(number, column, dtype=np.int64))
-    capacity = np.maximum(small.capacity[column], 1)
-    share = small.requests / capacity
+    weight = small.requests / np.maximum(small.capacity[column], 1).astype(np.float64) ** 2
     for index in order[wanted[order] > 0].tolist():
         left = int(wanted[index])
         while left > 0:
@@ -143,7 +143,9 @@ def spread_over(small: Compact, column: int, number: int, wanted: IntArray, orde
                 left -= int(amount.sum())
                 continue
             if len(open_nodes) > left:
-                slack = (nodes.room[open_nodes] / capacity) @ share[index]
+                slack = np.zeros(len(open_nodes))
+                for resource, _ in small.asked[index]:
+                    slack += nodes.room[open_nodes, resource] * weight[index, resource]
                 open_nodes = open_nodes[np.argsort(-slack, kind="stable")[:left]]
             put(small, nodes, index, open_nodes, np.ones(len(open_nodes), dtype=np.int64))
             left -= len(open_nodes)
@@ -208,8 +210,8 @@ def top_up(small: Compact, nodes: NodeSet, most: IntArray, order: IntArray) -> N
         nodes.counts[:, index] += amount.astype(np.int32)
         for resource, asked in small.asked[index]:
             nodes.room[:, resource] -= amount * asked
-        if small.rules_of[index]:
-            nodes.tally[:, small.marked[index]] += amount[:, None]
+        for number in small.marked[index]:
+            nodes.tally[:, number] += amount
 
 
 def openable(small: Compact, columns: IntArray, counts: Counts) -> BoolArray:

@@ -5,6 +5,7 @@ and costs far more than it gains.
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,30 +28,44 @@ from sawhorse_scheduling.packing.rest import fill_rest
 _ROUND_UP = 0.8
 
 
-def pack_by_slices(small: Compact, fluid: Fluid, order: IntArray, work: Counter[str]) -> tuple[NodeSet, IntArray]:
+def pack_by_slices(
+    small: Compact, fluid: Fluid, order: IntArray, work: Counter[str], on_whole: Callable[[NodeSet], bool]
+) -> tuple[NodeSet, IntArray]:
     """Nodes and what found no place.
 
     Args:
         fluid: the relaxation's optimum.
         order: classes, large ones first.
+        on_whole: told the first nodes that hold all pods, before anything is tried to better them; true: leave it at
+            that.
     """
     rest = small.counts.copy()
     nodes = _whole_nodes(small, fluid, rest, order)
     work["nodes_filled"] += len(nodes)
     fill_in(small, nodes, rest, order)
-    return place_rest(small, nodes, rest, order, fluid.class_values, work)
+    return place_rest(small, nodes, rest, order, fluid.class_values, work, on_whole)
 
 
 def place_rest(
-    small: Compact, nodes: NodeSet, rest: IntArray, order: IntArray, values: FloatArray, work: Counter[str]
+    small: Compact,
+    nodes: NodeSet,
+    rest: IntArray,
+    order: IntArray,
+    values: FloatArray,
+    work: Counter[str],
+    on_whole: Callable[[NodeSet], bool] | None = None,
 ) -> tuple[NodeSet, IntArray]:
     """Nodes for what is left beside those there are: all of them new, or some room made first, whichever is cheaper."""
-    ways = []
-    for base, left in ((nodes, rest.copy()), grow(small, nodes, rest, order, values, work)):
-        tail = fill_rest(small, left, order, values, budget_left(small, base.column), work)
-        ways.append((int(left.sum()), total_cost(small, base) + total_cost(small, tail), base, tail, left))
-    _, _, base, tail, left = min(ways, key=lambda way: way[:2])
-    return joined([base, tail]), left
+    left = rest.copy()
+    tail = fill_rest(small, left, order, values, budget_left(small, nodes.column), work)
+    if on_whole is not None and not left.any() and on_whole(joined([nodes, tail])):
+        return joined([nodes, tail]), left
+    grown, less = grow(small, nodes, rest, order, values, work)
+    other = fill_rest(small, less, order, values, budget_left(small, grown.column), work)
+    cost = total_cost(small, nodes) + total_cost(small, tail)
+    if (int(less.sum()), total_cost(small, grown) + total_cost(small, other)) < (int(left.sum()), cost):
+        return joined([grown, other]), less
+    return joined([nodes, tail]), left
 
 
 def _whole_nodes(small: Compact, fluid: Fluid, rest: IntArray, order: IntArray) -> NodeSet:
