@@ -79,6 +79,19 @@ def test_a_line_of_the_benchmark_has_its_fields() -> None:
     assert (line["workload"], line["pods"]) == ("plain-spot", 10_809)
 
 
+@pytest.mark.integration
+@pytest.mark.timeout(90)
+def test_the_word_catalogue_picks_the_catalogues_row_and_no_plan() -> None:
+    command = [sys.executable, str(BENCH / "run.py"), "catalogue"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=80)
+
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert (line["row"], line["types"]) == ("catalogue", 800)
+    assert {"resolveMs", "wholeMs", "notModifiedMs", "smallCallsPerSecond"} <= line.keys()
+
+
 def test_a_word_that_no_workload_holds_is_answered_in_one_line() -> None:
     command = [sys.executable, str(BENCH / "run.py"), "nothing-like-it"]
 
