@@ -516,3 +516,19 @@ def test_reserved_offerings_are_left_out_where_no_label_could_name_the_reservati
     plan = plan_of(pods=[a_group()], pools=[a_pool([kind])])
 
     assert plan.new_nodes[0].capacity_type is CapacityType.SPOT
+
+
+def test_min_values_hold_under_slack_among_the_types_that_keep_it() -> None:
+    wide = a_type("large", "8", "16Gi", price=0.38, spot=0.17)
+    fat = a_type("fat", "4", "32Gi", price=0.30)
+    several = replace(an_expression(INSTANCE_TYPE, "Exists"), min_values=2)
+    pods = [a_group("a", cpu="3"), a_group("b", cpu="700m", memory="12Gi")]
+
+    plan = plan_of(
+        options=replace(OPTIONS, slack=0.1),
+        pods=pods,
+        pools=[a_pool([a_type("small", "2", "4Gi"), wide, fat], requirements=[several])],
+    )
+
+    assert plan.unschedulable == ()
+    assert all(len(node.instance_types) >= 2 for node in plan.new_nodes)

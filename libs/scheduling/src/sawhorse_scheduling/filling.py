@@ -122,10 +122,16 @@ class Filling:
 
 
 class MinValues:
-    """Whether a node being filled can still be one of enough different types, as the pool's minValues want."""
+    """Whether a node being filled can still be one of enough different types, as the pool's minValues want.
 
-    def __init__(self, pool: PoolTable, columns: Columns, items: Sequence[Item], seed: int, *, strict: bool) -> None:
+    `room` (T, R) is what pods may use of each type, slack taken off: the node will list those that hold it so.
+    """
+
+    def __init__(
+        self, pool: PoolTable, room: IntArray, columns: Columns, items: Sequence[Item], seed: int, *, strict: bool
+    ) -> None:
         self.pool = pool
+        self.room = room
         self.columns = columns
         self.items = items
         self.allow = np.isfinite(pool.price)
@@ -140,7 +146,7 @@ class MinValues:
         option = self.items[item].options[self.pool.index]
         allow = self.allow & option.joins
         total = used + self.columns.requests[item] * count
-        holds = all_along(self.pool.room >= total[None, :], 1) & self.within & (self.opens | any_along(option.opens, 1))
+        holds = all_along(self.room >= total[None, :], 1) & self.within & (self.opens | any_along(option.opens, 1))
         return allow & holds[:, None], any_along(allow, 1) & holds
 
     def accepts(self, used: IntArray, item: int, count: int) -> bool:

@@ -182,7 +182,7 @@ class Packer:
         filling = Filling(self.columns, self.items, np.flatnonzero(mine), self.room[pivot])
         check = None
         if self.pools[pool].min_values:
-            check = MinValues(self.pools[pool], self.columns, self.items, seed, strict=self.strict)
+            check = MinValues(self.pools[pool], self.rooms[pool], self.columns, self.items, seed, strict=self.strict)
             if not check.accepts(filling.used(), seed, 1):
                 return None
             check.add(seed)
