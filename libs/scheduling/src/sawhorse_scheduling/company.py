@@ -108,14 +108,14 @@ def shares_of(
 def _in_order(
     order: IntArray, fits: IntArray, count: int, there: IntArray, adds: IntArray
 ) -> Iterator[tuple[int, int]]:
-    for row in order.tolist():
-        number = min(count, int(fits[row]))
-        if number > 0:
-            there[:, row] += adds * number
-            count -= number
-            yield row, number
+    order = order[fits[order] > 0]
+    for row, room in zip(order.tolist(), fits[order].tolist(), strict=True):
         if not count:
             return
+        number = min(count, room)
+        there[:, row] += adds * number
+        count -= number
+        yield row, number
 
 
 def _dealt(rows: IntArray, liking: IntArray, fits: IntArray, own: int, count: int) -> dict[int, int]:

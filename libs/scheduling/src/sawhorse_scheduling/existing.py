@@ -88,10 +88,15 @@ class NodeTable:
     def fits(self, members: PodClass, requests: IntArray, rules: HostRules) -> IntArray:
         """(N,) how many more pods of the class each node takes by resources, host rules and ports alone."""
         counts = np.where(self.open, times(self.room, requests[None, :]), 0)
-        if rules.rules:
-            row = members.index
+        owns, matches = rules.owns[members.index], rules.matches[members.index]
+        at_work = np.flatnonzero(owns | matches)
+        if len(at_work):
             by_rule = host_room(
-                rules.limits, rules.owns[row][None, :], rules.matches[row][None, :], self.owners, self.matched
+                rules.limits[at_work],
+                owns[None, at_work],
+                matches[None, at_work],
+                self.owners[:, at_work],
+                self.matched[:, at_work],
             )
             counts = np.minimum(counts, by_rule)
         ports = members.pod.spec.host_ports
