@@ -39,6 +39,7 @@ class Outcome:
     claims: int  # NodeClaims in all, once every pod ran
     rounds: int  # rounds that made NodeClaims
     pending: int  # pods that were left when the first plan's nodes were complete and kube-scheduler had its time
+    elsewhere: int  # pods that run in the end on nodes that the first plan did not make
     seconds: float  # from the provisioner's start until every pod ran
     hinted: int  # pods that got a hint
     as_hinted: int  # of these, pods that kube-scheduler bound to that node
@@ -52,6 +53,7 @@ class Outcome:
             "pods": self.pods,
             "claimsOfFirstPlan": self.first_claims,
             "pendingAfterFirstPlan": self.pending,
+            "onOtherNodes": self.elsewhere,
             "extraClaims": self.claims - self.first_claims,
             "extraRounds": self.rounds - 1,
             "hinted": self.hinted,
@@ -151,6 +153,9 @@ class Trial:
         seconds = loop.time() - began
         await eventually(self._claims_complete, seconds=60, what="every NodeClaim has its node")
         bound = {p.meta.uid: p.node_name for p in await self._pods()}
+        claims = self.history.claims()
+        nodes_of = {c.meta.name: c.node_name for c in (await self._kube.list(NODECLAIM)).objects}
+        planned = {nodes_of.get(name, "") for name in claims[:first]}
         told = {uid: list(nodes)[-1] for uid, nodes in self.history.hints().items() if uid in bound}
         where: dict[str, int] = {}
         for pod in left:
@@ -159,9 +164,10 @@ class Trial:
         return Outcome(
             pods=self.pods,
             first_claims=first,
-            claims=len(self.history.claims()),
+            claims=len(claims),
             rounds=len(self._planned()),
             pending=len(left),
+            elsewhere=sum(node not in planned for node in bound.values()),
             seconds=seconds,
             hinted=len(told),
             as_hinted=sum(bound[uid] == node for uid, node in told.items()),
