@@ -179,3 +179,14 @@ def test_the_greedy_way_keeps_min_values_too(monkeypatch: pytest.MonkeyPatch) ->
 
     assert asked
     assert shapes(plan) == [(2, 2)] * 4
+
+
+@pytest.mark.parametrize("options", [STRICT, BEST_EFFORT])
+def test_slack_counts_when_types_are_counted(options: SolveOptions) -> None:
+    fat, large = a_type("fat", "4", "32Gi", price=0.3), a_type("large", "8", "16Gi", price=0.38)
+    pods = [a_group("db", 3, cpu="700m"), a_group("web", 2, cpu="3")]
+
+    plan = plan_of(replace(options, slack=0.1), pods=pods, pools=[a_pool([fat, large], requirements=[at_least(2)])])
+
+    assert {types for types, _ in shapes(plan)} == {2}
+    assert plan.unschedulable == ()

@@ -211,7 +211,7 @@ class _Check:
     ) -> Iterator[str]:
         """Enough different values stay open; by best effort, as many as some pod of the node would have by itself."""
         strict = self.snapshot.options.min_values_strict
-        if not strict and (pool.nodepool.limits or node.reservation_id):
+        if not strict and (pool.nodepool.limits or node.reservation_id or self.snapshot.options.slack):
             return  # what those leave decides, and a node for one pod may leave less
         for spec in pool.nodepool.template.requirements:
             key = normalize(spec.key)
