@@ -53,9 +53,9 @@ WITH_REAL = $(BIN)/python -c 'import os, sys; from sawhorse_sandbox.controlplane
 NO_REAL = echo "the real control plane did not run: its binaries are absent (make kube-assets builds them)"
 define pytest_on
 	@if $(WITH_REAL); then echo "$(1): with the real control plane"; \
-	   $(BIN)/python -m pytest -q --timeout=$(2) -m "$(1)" $(ARGS); \
+	   $(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout=$(2) -m "$(1)" $(ARGS); \
 	 elif [ "$$REQUIRE_REAL" = 1 ]; then $(NO_REAL) >&2; exit 1; \
-	 else $(BIN)/python -m pytest -q --timeout=$(2) -m "$(1) and not real" $(ARGS) && $(NO_REAL); fi
+	 else $(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout=$(2) -m "$(1) and not real" $(ARGS) && $(NO_REAL); fi
 endef
 integration: setup ## tests against Redis, moto and API servers
 	$(call pytest_on,integration,120)

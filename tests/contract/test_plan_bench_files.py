@@ -37,7 +37,7 @@ def snapshot_of(name: str) -> Snapshot:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", FILES)
 def test_a_benchmark_file_is_planned_and_the_plan_is_right(name: str) -> None:
     pods, most = FILES[name]
