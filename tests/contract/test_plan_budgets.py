@@ -32,7 +32,7 @@ def snapshot_of(name: str) -> Snapshot:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", BUDGETS)
 def test_a_plan_stays_within_its_price_gap_and_nodes(name: str) -> None:
     karpenter, part, gap, nodes = BUDGETS[name]

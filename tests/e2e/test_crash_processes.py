@@ -30,7 +30,7 @@ from sawhorse_testing.invariants import Machine, Scene, problems
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.real,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

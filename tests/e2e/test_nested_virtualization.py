@@ -25,7 +25,7 @@ from sawhorse_testing.eventually import eventually
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.real,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
