@@ -51,16 +51,19 @@ unit: setup ## unit and property tests
 WITH_REAL = $(BIN)/python -c 'import os, sys; from sawhorse_sandbox.controlplane import find_assets; \
   sys.exit(find_assets(os.environ.get("KUBEBUILDER_ASSETS"), cache=os.environ.get("SAWHORSE_CACHE")) is None)'
 NO_REAL = echo "the real control plane did not run: its binaries are absent (make kube-assets builds them)"
+NONE_ASKED_FOR = [ "$$?" = 5 -a -n "$(ARGS)" ]
 define pytest_on
 	@if $(WITH_REAL); then echo "$(1): with the real control plane"; \
-	   $(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout=$(2) -m "$(1)" $(ARGS); \
+	   $(BIN)/python -m pytest -q $(4) --timeout=$(2) -m "$(3)" $(ARGS) || $(NONE_ASKED_FOR); \
 	 elif [ "$$REQUIRE_REAL" = 1 ]; then $(NO_REAL) >&2; exit 1; \
-	 else $(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout=$(2) -m "$(1) and not real" $(ARGS) && $(NO_REAL); fi
+	 else $(BIN)/python -m pytest -q $(4) --timeout=$(2) -m "$(3) and not real" $(ARGS) && $(NO_REAL) || $(NONE_ASKED_FOR); fi
 endef
+TWO = -n 2 --dist loadfile
 integration: setup ## tests against Redis, moto and API servers
-	$(call pytest_on,integration,120)
+	$(call pytest_on,integration,120,integration,$(TWO))
 e2e: setup ## the demo's story as processes, on both columns
-	$(call pytest_on,e2e,300)
+	$(call pytest_on,e2e alone,300,e2e and alone,)
+	$(call pytest_on,e2e,300,e2e and not alone,$(TWO))
 bench: setup ## one JSON line per planning workload (ARGS=<word> picks rows; see docs/benchmarks.md)
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 fuzz: setup ## random clusters through the planner and its checker (ARGS=<how many>, 1000)

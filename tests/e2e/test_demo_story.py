@@ -8,7 +8,7 @@ import pytest
 
 from sawhorse_console.demo.command import DemoOptions, run_demo
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 
 async def test_pending_pods_get_nodes_and_survive_a_spot_interruption(
