@@ -292,3 +292,22 @@ def test_a_label_that_must_be_there_must_be_there_whatever_else_is_said_of_it(mo
 
     assert [codes(plan) for plan in without] == [{"RequirementsConflict"}] * 2
     assert having.new_nodes[0].requirements["team"].values == {"7"}
+
+
+def test_pods_that_wait_for_each_other_are_not_planned_as_one() -> None:
+    db = a_group("db", 2, cpu="1", affinity=(keep_near(CAPACITY_TYPE, app="job"),))
+    job = a_group("job", 2, affinity=(keep_near(HOSTNAME, app="db"),))
+
+    plan = plan_of(pods=[db, job], pools=[a_pool([BIG])])
+
+    assert plan.new_nodes == ()
+    assert codes(plan) >= {"AffinityUnsatisfiable"}
+
+
+def test_pods_that_follow_within_one_node_may_also_want_their_zone() -> None:
+    cache = a_group("cache", 1, cpu="1")
+    web = a_group("web", 2, affinity=(keep_near(HOSTNAME, app="cache"), keep_near(ZONE, app="cache")))
+
+    plan = plan_of(pods=[cache, web], pools=[a_pool([BIG])])
+
+    assert [len(node.pods) for node in plan.new_nodes] == [3]

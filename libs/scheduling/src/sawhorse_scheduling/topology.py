@@ -166,7 +166,8 @@ def build_topology(snapshot: Snapshot, classes: Sequence[PodClass], table: NodeT
     for c in classes:
         pods = [part.pod for part in c.members] if c.is_planned else []
         uses.append(_distinct(use for pod in pods for use in _uses(pod, snapshot, order)))
-        near.append(_distinct(use for pod in pods for use in _near(pod, c, snapshot, order)))
+        starters = _starters([part.pod for part in c.members], snapshot) if c.parts else ()
+        near.append(_distinct(use for pod in pods for use in _near(pod, starters, snapshot, order)))
         wishes.append(_distinct(wish for pod in pods for wish in _wishes(pod, snapshot, order)))
     groups = tuple(order)
     weights = _counted_by(groups, classes)
@@ -214,10 +215,30 @@ def _uses(pod: Pod, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[
     return tuple(result)
 
 
-def _near(pod: Pod, members: PodClass, snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[NearUse, ...]:
+def _starters(parts: Sequence[Pod], snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Those of a bundle's pods that may be bound one after the other while nobody whom they mean is anywhere."""
+    found: list[Pod] = []
+    demands = {id(pod): [matcher for matcher, _ in near_demands(pod, snapshot)] for pod in parts}
+    while True:
+        more = [
+            pod
+            for pod in parts
+            if all(pod is not other for other in found)
+            and all(matcher.selects(pod) or any(map(matcher.selects, found)) for matcher in demands[id(pod)])
+            and (not found or pod is not parts[0])
+        ]
+        if not found:  # the first of a bundle starts it
+            more = [pod for pod in more if pod is parts[0]]
+        if not more:
+            return tuple(found)
+        found += more
+
+
+def _near(pod: Pod, starters: Sequence[Pod], snapshot: Snapshot, order: dict[SpreadGroup, int]) -> tuple[NearUse, ...]:
     result = []
     for matcher, keys in near_demands(pod, snapshot):
-        own = members.selected(matcher) > 0
+        before = starters[: next((i for i, other in enumerate(starters) if other is pod), 0)]
+        own = matcher.selects(pod) or any(map(matcher.selects, before))
         groups = [order.setdefault(SpreadGroup(key, matcher, (), None, None), len(order)) for key in keys]
         result += [NearUse(group, key, own, groups[0]) for group, key in zip(groups, keys, strict=True)]
     return tuple(result)
