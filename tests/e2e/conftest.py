@@ -23,3 +23,12 @@ def assets(column: str) -> Path | None:
     if column == "assets" and found is None:
         pytest.fail("the real control plane's binaries are absent; run `make kube-assets`")
     return found
+
+
+@pytest.fixture(scope="session")
+def real_assets() -> Path:
+    """The same for modules that run on the real control plane alone."""
+    found = find_assets(os.environ.get("KUBEBUILDER_ASSETS"), cache=os.environ.get("SAWHORSE_CACHE"))
+    if found is None:
+        pytest.fail("the real control plane's binaries are absent; run `make kube-assets`")
+    return found
