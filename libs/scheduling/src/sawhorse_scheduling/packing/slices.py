@@ -61,6 +61,8 @@ def place_rest(
     if on_whole is not None and not left.any() and on_whole(joined([nodes, tail])):
         return joined([nodes, tail]), left
     grown, less = grow(small, nodes, rest, order, values, work)
+    if (less == rest).all():
+        return joined([nodes, tail]), left
     other = fill_rest(small, less, order, values, budget_left(small, grown.column), work)
     cost = total_cost(small, nodes) + total_cost(small, tail)
     if (int(less.sum()), total_cost(small, grown) + total_cost(small, other)) < (int(left.sum()), cost):
