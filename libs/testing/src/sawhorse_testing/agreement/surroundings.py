@@ -37,7 +37,7 @@ def pools() -> Objects:
         _pool("everyday", limits={"cpu": "400"}),
         _pool("first", weight=50, limits={"cpu": "48"}, categories=("c", "m"), capacity=("on-demand",)),
         _pool("batch", taints=hard, labels={DEDICATED: "batch"}, limits={"nodes": "20"}),
-        _pool("soft", weight=5, taints=soft, labels={SOFT: "yes"}, limits={"cpu": "60"}),
+        _pool("soft", weight=5, taints=soft, labels={SOFT: "yes"}, limits={"cpu": "200"}),
         _pool("agents", startupTaints=agent, labels={AGENT_TAINT: "yes"}, limits={"cpu": "80"}),
         _pool("devices", taints=gpu, categories=("g",), architectures=("amd64",)),
     )

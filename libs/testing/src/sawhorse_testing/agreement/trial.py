@@ -64,13 +64,17 @@ class Outcome:
 
 
 class Trial:
-    """One trial in a world without services, over an administrator's client."""
+    """One trial in a world without services, over an administrator's client.
 
-    def __init__(self, world: World, kube: Kube, node_class: Mapping[str, Any]) -> None:
+    Args:
+        spread_part: see `workload.rows`.
+    """
+
+    def __init__(self, world: World, kube: Kube, node_class: Mapping[str, Any], *, spread_part: int = 1) -> None:
         self._world = world
         self._kube = kube
         self._node_class = node_class
-        self._rows = rows(world.aws.region)
+        self._rows = rows(world.aws.region, spread_part=spread_part)
         self.pods = sum(row.replicas for row in self._rows)
         self.history = History()
 

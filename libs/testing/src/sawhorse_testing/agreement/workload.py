@@ -5,7 +5,7 @@ namespaces, DaemonSets. Pods are larger than they need be, so that a plan for th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sawhorse_model.labels import CAPACITY_TYPE, HOSTNAME, ZONE
@@ -117,16 +117,22 @@ def zones(region: str, *letters: str) -> list[str]:
     return [f"{region}{letter}" for letter in letters]
 
 
-def rows(region: str) -> tuple[Row, ...]:
-    """The workloads."""
+def rows(region: str, *, spread_part: int = 1) -> tuple[Row, ...]:
+    """The workloads.
+
+    Args:
+        spread_part: of pods that are spread hard over a label of many nodes, only one in so many; plain ones instead.
+            These are the pods that cannot all be hinted at once.
+    """
     a, b, c = zones(region, "a", "b", "c")
-    return (*_node_rules(a, b, c), *_spreads(a, b, c), *_relations(), *_kinds_of_pods(), *_with_volumes())
+    whole = _spreads(a, b, c)
+    spreads = tuple(replace(row, replicas=min(row.replicas, max(4, row.replicas // spread_part))) for row in whole)
+    plain = Row("plain", 70 + sum(r.replicas for r in whole) - sum(r.replicas for r in spreads), "250m", "500Mi")
+    return (plain, *_node_rules(a, b), *spreads, *_relations(), *_kinds_of_pods(), *_with_volumes())
 
 
-def _node_rules(a: str, b: str, c: str) -> tuple[Row, ...]:
-    web = Row("plain", 70, "250m", "500Mi")
+def _node_rules(a: str, b: str) -> tuple[Row, ...]:
     return (
-        web,
         Row("large", 14, "1700m", "3000Mi"),
         Row("memory", 20, "200m", "3500Mi"),
         Row("selector", 30, "400m", "700Mi", {"nodeSelector": {ARCH: "arm64"}}),
