@@ -1,24 +1,20 @@
 """The scheduler agrees: on the real control plane every pod of a mixed workload is bound to the first plan's nodes."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from sawhorse_console.demo.manifests import node_class
 from sawhorse_kube.client import connect_kube
-from sawhorse_sandbox.controlplane import find_assets
 from sawhorse_sandbox.world import start_world
 from sawhorse_testing.agreement.trial import Trial
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real]
+pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.alone]
 
 
-async def test_kube_scheduler_binds_every_pod_to_the_nodes_of_the_first_plan(tmp_path: Path) -> None:
-    assets = find_assets(os.environ.get("KUBEBUILDER_ASSETS"), cache=os.environ.get("SAWHORSE_CACHE"))
-    assert assets is not None, "the real control plane's binaries are absent; run `make kube-assets`"
+async def test_kube_scheduler_binds_every_pod_to_the_nodes_of_the_first_plan(tmp_path: Path, real_assets: Path) -> None:
     async with (
-        start_world(tmp_path, column="assets", assets=assets) as world,
+        start_world(tmp_path, column="assets", assets=real_assets) as world,
         connect_kube(kubeconfig=world.kubeconfig) as kube,
     ):
         trial = Trial(world, kube, node_class(world.cluster, world.account.role_name), spread_part=3)
