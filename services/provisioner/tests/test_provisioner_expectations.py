@@ -9,7 +9,7 @@ from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.nodepool import NodeClassRef
 from sawhorse_model.pod import Pod
-from sawhorse_provisioner.expectations import Expectations
+from sawhorse_provisioner.expectations import PATIENCE, Expectations
 from sawhorse_testing.builders import a_pod
 
 SETTLE = 20.0
@@ -158,6 +158,45 @@ def test_the_scheduler_has_its_time_and_then_the_pods_are_planned_again() -> Non
     clock.seconds = SETTLE + 1
 
     assert expected.assign(state, pods) == {}
+    assert not expected.is_patient(pods[0])
+
+
+def test_a_pod_whose_place_another_took_waits_a_moment_as_the_others_place_may_be_left_for_it() -> None:
+    clock = SetClock()
+    state, expected = SomeCapacity(), Expectations(clock, SETTLE)
+    state.add_claim("c1")
+    (pod,) = replicas(1)
+    expected.add(state, "c1", [pod])
+    state.complete("c1", "n1", cpu=1500)
+    assert expected.assign(state, [pod]) == {pod.meta.key: "c1"}
+    state.bound["n1"] = [a_pod("other", cpu="1")]
+
+    assert expected.assign(state, [pod]) == {}
+    assert expected.is_patient(pod)
+    clock.seconds = PATIENCE - 1
+    assert expected.assign(state, [pod]) == {}
+    assert expected.is_patient(pod)
+    clock.seconds = PATIENCE + 1
+    assert expected.assign(state, [pod]) == {}
+    assert not expected.is_patient(pod)
+
+
+def test_a_pod_on_a_node_that_ends_and_one_whose_claim_goes_are_planned_anew_at_once() -> None:
+    state, expected = SomeCapacity(), Expectations(SetClock(), SETTLE)
+    state.add_claim("c1")
+    state.add_claim("c2")
+    one, two = (replace(p, meta=replace(p.meta, uid=n, owners=())) for p, n in zip(replicas(2), "ab", strict=True))
+    doomed = replace(one, node_name="n0")
+    expected.add(state, "c1", [doomed])
+    expected.add(state, "c2", [two])
+    state.complete("c1", "n1", cpu=1500)
+    assert len(expected.assign(state, [doomed, two])) == 2
+    state.bound["n1"] = [a_pod("other", cpu="1")]
+    state.going.add("c2")
+
+    assert expected.assign(state, [doomed, two]) == {}
+    assert not expected.is_patient(doomed)
+    assert not expected.is_patient(two)
 
 
 def test_a_claim_on_its_way_is_waited_for_however_long_it_takes() -> None:

@@ -6,7 +6,7 @@ another name. Memory of one term only: a new leader plans the pods onto the clai
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,10 @@ from sawhorse_provisioner.pods import ClassKey, age_of, class_key, owner_uid
 from sawhorse_runtime.clock import Clock
 
 Slot = tuple[str, ClassKey]
+
+PATIENCE = 10.0
+"""Seconds that a pod waits whose place on an open node was taken: the longest pause of kube-scheduler between
+two tries. As pods change places, the other's is often left over for it, and a node made for it would stay empty."""
 
 
 class Capacity(Protocol):
@@ -52,6 +56,7 @@ class Expectations:
         self._settle = settle
         self._by_target: dict[str, _Expected] = {}  # node or claim → what it waits for, in the order of planning
         self._last: dict[str, str] = {}  # uid of a pod → where the last call put it
+        self._displaced: dict[str, float] = {}  # uid of a pod → when its place was seen to be taken, monotonic
 
     def add(self, state: Capacity, target: str, pods: Iterable[Pod]) -> None:
         """A plan put these pods on a node or claim."""
@@ -76,6 +81,7 @@ class Expectations:
         """A new term begins."""
         self._by_target.clear()
         self._last.clear()
+        self._displaced.clear()
 
     def assign(self, state: Capacity, pods: Iterable[Pod]) -> dict[str, str]:
         """Which of these pods are expected somewhere: key → node or claim.
@@ -88,12 +94,15 @@ class Expectations:
             waiting.setdefault(slot_of(pod), []).append(pod)
         left: dict[str, Counter[Slot]] = {}
         free: dict[str, Resources] = {}
+        timely: set[str] = set()  # open nodes to which kube-scheduler may still bring what was planned
         for target in list(self._by_target):
             expected = self._by_target[target]
             node = _node_of(state, target)
             if not self._holds(state, target, node, expected):
                 del self._by_target[target]
                 continue
+            if node is not None and node.is_initialized:
+                timely.add(target)
             bound = _bound(state, node)
             open_slots = Counter(
                 {s: n for s, c in expected.counts.items() if (n := c - max(0, bound[s] - expected.before[s])) > 0}
@@ -126,8 +135,28 @@ class Expectations:
             for pod in rest:
                 while targets and not take(pod, slot, targets[0]):
                     targets.pop(0)
-        self._last = {p.meta.uid: found[p.meta.key] for m in waiting.values() for p in m if p.meta.key in found}
+        members = [pod for members in waiting.values() for pod in members]
+        self._note_displaced(members, found, timely)
+        self._last = {p.meta.uid: found[p.meta.key] for p in members if p.meta.key in found}
         return found
+
+    def is_patient(self, pod: Pod) -> bool:
+        """Whether a pod that the last call put nowhere should wait for kube-scheduler rather than be planned anew."""
+        since = self._displaced.get(pod.meta.uid)
+        return since is not None and self._clock.monotonic() < since + PATIENCE
+
+    def _note_displaced(self, waiting: Sequence[Pod], found: Mapping[str, str], timely: Collection[str]) -> None:
+        now = self._clock.monotonic()
+        displaced: dict[str, float] = {}
+        for pod in waiting:
+            uid = pod.meta.uid
+            if pod.meta.key in found or pod.node_name:  # who is on a node that ends has no time to lose
+                continue
+            if uid in self._displaced:
+                displaced[uid] = self._displaced[uid]
+            elif self._last.get(uid) in timely:
+                displaced[uid] = now
+        self._displaced = displaced
 
     def _holds(self, state: Capacity, target: str, node: Node | None, expected: _Expected) -> bool:
         claim = state.claim(target)

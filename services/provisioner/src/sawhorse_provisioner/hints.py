@@ -10,6 +10,7 @@ elsewhere by now, are cleared. Own hints are told from a preemption's by their f
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -34,10 +35,20 @@ _SWEEP_EVERY = 10.0
 _FOLLOW_EVERY = 0.5
 _LONGEST = 20.0  # seconds for the hints of nodes that open together
 _WAIT = 40.0  # seconds: whatever happens, a node is opened then
-_SEEN_WITHIN = 2.0
+_SEEN_WITHIN = 2.0  # seconds
 _AGAIN = 2.0  # seconds until a hint that is not seen is given anew
 _TOLD = 60.0  # seconds in which a node that was hinted is not hinted by the hook once more
 _PARALLEL = 32
+_PASSES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A hint as Kubernetes took it."""
+
+    node: str
+    at: float  # the loop's time
+    version: int  # of the pod that has it
 
 
 class Hints:
@@ -52,7 +63,7 @@ class Hints:
         self._state = state
         self._mode = mode
         self._enabled: bool | None = None if mode == "auto" else mode == "on"
-        self._given: dict[str, tuple[str, float]] = {}  # uid of a pod → node and the loop's time
+        self._given: dict[str, _Given] = {}  # by the uid of a pod
         self._told: dict[str, float] = {}  # node → when its hints were given
         self._gathering = Gathering(self._others_come, self._hint_all)
 
@@ -87,7 +98,14 @@ class Hints:
         try:
             async with asyncio.timeout(_LONGEST):
                 done = await each(due, lambda pair: self._nominate(*pair), limit=_PARALLEL)
-                await self._until_seen([pair for pair, given in zip(due, done, strict=True) if given])
+                await self._until_told([pod for pod, _ in due])
+                # Pods that kube-scheduler tried meanwhile have lost their hint, as their nodes are closed still. Each
+                # pass is shorter than the one before, so fewer lose it.
+                for _ in range(_PASSES):
+                    if not (dropped := self._dropped(due)):
+                        break
+                    await each(dropped, lambda pair: self._nominate(*pair), limit=_PARALLEL)
+                    await self._until_told([pod for pod, _ in dropped])
         except (TimeoutError, KubeError) as error:
             log.warning("hints not all given", nodes=len(nodes), hints=len(due), error=describe(error))
         else:
@@ -123,22 +141,41 @@ class Hints:
         waiting = {p.meta.key: p for p in self._state.pods() if p.is_provisionable}
         return self._state.expected.assign(self._state, waiting.values()), waiting
 
-    async def _until_seen(self, due: Sequence[tuple[Pod, str]]) -> None:
-        """Wait until the hints have come back to us.
+    async def _until_told(self, pods: Sequence[Pod]) -> None:
+        """Wait until the hints have come back to us, whatever became of them since.
 
         kube-scheduler hears of pods and of nodes on two streams. When pods come slowly, it would take an open node for
-        empty whose hints it has not read yet.
+        empty whose hints it has not read yet. No longer: who is tried while its node is closed loses its hint.
         """
         try:
             async with asyncio.timeout(_SEEN_WITHIN):
-                while any(not self._is_seen(pod, node) for pod, node in due):  # noqa: ASYNC110  a bounded look
-                    await asyncio.sleep(0.05)
+                while any(not self._is_told(pod) for pod in pods):  # noqa: ASYNC110  a bounded look
+                    await asyncio.sleep(0.02)
         except TimeoutError:
-            log.info("hints not seen in time", hints=len(due))
+            untold = sum(not self._is_told(pod) for pod in pods)
+            log.info("hints not told in time", hints=len(pods), untold=untold)
 
-    def _is_seen(self, pod: Pod, node: str) -> bool:
+    def _is_told(self, pod: Pod) -> bool:
         now = self._state.pod(pod.meta.key)
-        return now is None or now.nominated_node == node or now.meta.uid != pod.meta.uid or not now.is_provisionable
+        given = self._given.get(pod.meta.uid)
+        if now is None or given is None or now.meta.uid != pod.meta.uid:
+            return True
+        return _version(now) >= given.version
+
+    def _dropped(self, due: Sequence[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        found = []
+        for pod, node in due:
+            now = self._state.pod(pod.meta.key)
+            if (
+                now is not None
+                and pod.meta.uid in self._given
+                and now.meta.uid == pod.meta.uid
+                and now.is_provisionable
+                and now.nominated_node != node
+                and self._is_told(pod)
+            ):
+                found.append((now, node))
+        return found
 
     def _due(self, expected: Sequence[Pod], node: str) -> list[Pod]:
         """Which of the pods that are expected on a node lack a hint and may be hinted now."""
@@ -146,8 +183,9 @@ class Hints:
         there: list[Pod] = []
         more: list[Pod] = []
         for pod in expected:
-            given, at = self._given.get(pod.meta.uid, ("", 0.0))
-            is_there = pod.nominated_node == node or (given == node and now - at < _AGAIN)
+            given = self._given.get(pod.meta.uid)
+            is_on_its_way = given is not None and given.node == node and now - given.at < _AGAIN
+            is_there = pod.nominated_node == node or is_on_its_way
             (there if is_there else more).append(pod)
         return harmless(there, more)
 
@@ -164,7 +202,7 @@ class Hints:
         # Only as it was seen: kube-scheduler may be about to bind the pod, and says so in the same field.
         await each(due, lambda pair: self._nominate(*pair, as_seen=True), limit=_PARALLEL)
         now = asyncio.get_running_loop().time()
-        self._given = {uid: kept for uid, kept in self._given.items() if now - kept[1] < _AGAIN}
+        self._given = {uid: given for uid, given in self._given.items() if now - given.at < _AGAIN}
 
     async def _sweep(self) -> None:
         """Clear hints of nodes that are not there, and those that hold room where the pod is not expected any more."""
@@ -184,13 +222,13 @@ class Hints:
         lock = {"resourceVersion": pod.meta.resource_version} if as_seen else {}
         body = {"metadata": {"uid": pod.meta.uid, **lock}, "status": {"nominatedNodeName": node}}
         try:
-            await self._kube.patch(
+            hinted: Pod = await self._kube.patch(
                 POD, pod.meta.name, body, namespace=pod.meta.namespace, subresource="status", manager=HINT_MANAGER
             )
         except (NotFoundError, ConflictError, InvalidError):
             return False  # gone, another pod, changed or bound by now
         if node is not None:
-            self._given[pod.meta.uid] = (node, asyncio.get_running_loop().time())
+            self._given[pod.meta.uid] = _Given(node, asyncio.get_running_loop().time(), _version(hinted))
         return True
 
     async def _is_enabled(self) -> bool:
@@ -201,3 +239,8 @@ class Hints:
                 log.warning("server version not known, no hints", error=describe(error))
                 return False
         return self._enabled
+
+
+def _version(pod: Pod) -> int:
+    version = pod.meta.resource_version
+    return int(version) if version.isdigit() else 0

@@ -75,7 +75,7 @@ def freeze(
     expected = state.expected.assign(state, wanting.values())
     coming = by_target(expected, wanting)
     nodes = tuple(replace(n, pods=(*n.pods, *more)) if (more := _coming_to(n, coming)) else n for n in nodes)
-    planned = {key: pod for key, pod in wanting.items() if key not in expected}
+    planned = {k: pod for k, pod in wanting.items() if k not in expected and not state.expected.is_patient(pod)}
     pools = {pool.nodepool.meta.name: pool for pool in usable_pools(state, resolved)}
     snapshot = Snapshot(
         pods=group_pods(planned.values()),
