@@ -30,6 +30,7 @@ from sawhorse_testing.builders import (
     a_wish,
     an_expression,
     bound,
+    keep_apart,
     keep_near,
     volumes_of,
 )
@@ -311,3 +312,19 @@ def test_pods_that_follow_within_one_node_may_also_want_their_zone() -> None:
     plan = plan_of(pods=[cache, web], pools=[a_pool([BIG])])
 
     assert [len(node.pods) for node in plan.new_nodes] == [3]
+
+
+def test_a_domain_of_a_pool_that_wants_several_zones_is_none_for_pods_that_need_one_certain_zone() -> None:
+    both = a_type("m6i.large", spot=0.03)
+    several_zones = replace(an_expression(ZONE, "Exists"), min_values=2)
+    pods = a_group(count=2, spread=(a_spread(CAPACITY_TYPE),), anti_affinity=(keep_apart(ZONE),))
+    bought = an_expression(CAPACITY_TYPE, "In", "on-demand")
+
+    plan = plan_of(
+        pods=[pods],
+        nodes=[a_node("node-a", zone=A), a_node("node-b", zone=B)],
+        pools=[a_pool([both], "several", requirements=[several_zones]), a_pool([both], "one", requirements=[bought])],
+    )
+
+    assert not plan.unschedulable
+    assert sorted(n.name for n in plan.existing_nodes) == ["node-a", "node-b"]

@@ -20,10 +20,12 @@ from sawhorse_testing.checker_affinity import check_apart, check_near
 from sawhorse_testing.checker_labels import (
     Host,
     Labels,
+    Ways,
     as_scheduled,
     bought_as,
     choices,
     daemon_tolerations,
+    enough_values,
     existing_outcomes,
     holds,
     is_one,
@@ -36,8 +38,10 @@ from sawhorse_testing.checker_labels import (
     ports_clash,
     selects,
     serves,
+    single_valued_keys,
     total_requests,
     type_labels,
+    wants_several,
     within_limits,
 )
 from sawhorse_testing.checker_prices import check_prices
@@ -317,7 +321,8 @@ class _Check:
         selector = own_selector(rule.selector, rule.match_label_keys, pod)
         policies = (rule.node_affinity_policy, rule.node_taints_policy)
         asked = (repr(spec.node_selector), spec.required_terms, spec.tolerations, spec.host_ports, repr(spec.requests))
-        cache = (key, selector, pod.meta.namespace, policies, asked, tuple(r.topology_key for r in wide))
+        rules = (tuple(r.topology_key for r in wide), single_valued_keys(spec))
+        cache = (key, selector, pod.meta.namespace, policies, asked, rules)
         if cache not in self.count_cache:
             sure: Counter[str] = Counter()
             most: Counter[str] = Counter()
@@ -348,14 +353,17 @@ class _Check:
     def possible_values(self, pod: Pod, key: str) -> set[str]:
         """Domains in which a node for the pod could be made. One node serves one of the pod's OR-ed terms."""
         found: set[str] = set()
+        pins = single_valued_keys(pod.spec)
         for pool in self.snapshot.pools:
+            if self.snapshot.options.min_values_strict and wants_several(pool, pins):
+                continue
             for term in choices(pod.spec):
-                by_value: dict[str, list[tuple[InstanceType, Labels]]] = {}
+                by_value: dict[str, Ways] = {}
                 for kind, labels in self.serving(pod, pool, term):
                     if key in labels:
                         by_value.setdefault(labels[key], []).append((kind, labels))
                 for value, ways in by_value.items():
-                    if self.enough_values(pool, ways) and any(within_limits(pool, kind) for kind, _ in ways):
+                    if self.is_enough(pool, ways) and any(within_limits(pool, kind) for kind, _ in ways):
                         found.add(value)
         return found
 
@@ -365,16 +373,10 @@ class _Check:
             [(kind, labels) for kind, labels in self.serving(pod, pool, term) if labels[CAPACITY_TYPE] != "reserved"]
             for term in choices(pod.spec)
         )
-        return any(found and self.enough_values(pool, found) for found in ways)
+        return any(found and self.is_enough(pool, found) for found in ways)
 
-    def enough_values(self, pool: Pool, ways: Sequence[tuple[InstanceType, Labels]]) -> bool:
-        """Whether ways to make a node satisfy the pool's minValues."""
-        if not self.snapshot.options.min_values_strict:
-            return True
-        return all(
-            len({labels.get(normalize(spec.key)) for _, labels in ways}) >= (spec.min_values or 0)
-            for spec in pool.nodepool.template.requirements
-        )
+    def is_enough(self, pool: Pool, ways: Ways) -> bool:
+        return not self.snapshot.options.min_values_strict or enough_values(pool, ways)
 
     def serving(self, pod: Pod, pool: Pool, term: Sequence[RequirementSpec]) -> Iterator[tuple[InstanceType, Labels]]:
         """Types, with the labels that a node of them may get, on which this pod could run alone by one of its terms."""

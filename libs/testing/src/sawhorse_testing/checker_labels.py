@@ -14,6 +14,8 @@ from sawhorse_scheduling.plan import PlannedNode
 from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot
 
 Labels = Mapping[str, str]
+Ways = list[tuple[InstanceType, Labels]]
+"""Ways to make a node: types, with the labels that it gets."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,26 @@ def keys_read(snapshot: Snapshot) -> set[str]:
     terms = [t for v in snapshot.volumes.volumes.values() for t in v.terms]
     terms += [t for c in snapshot.volumes.classes.values() for t in c.topologies]
     return keys | {normalize(e.key) for t in terms for e in t.expressions}
+
+
+def single_valued_keys(spec: PodSpec) -> frozenset[str]:
+    """Labels other than the host's of which a node for this pod must have one certain value from the start."""
+    keys = {normalize(s.topology_key) for s in spec.spread if s.when_unsatisfiable == "DoNotSchedule"}
+    keys |= {normalize(t.topology_key) for t in (*spec.affinity, *spec.anti_affinity) if not t.weight}
+    return frozenset(keys - {HOSTNAME})
+
+
+def wants_several(pool: Pool, keys: Collection[str]) -> bool:
+    """Whether a pool's minValues ask for more values of one of these labels than one node has."""
+    return any((r.min_values or 0) > 1 and normalize(r.key) in keys for r in pool.nodepool.template.requirements)
+
+
+def enough_values(pool: Pool, ways: Ways) -> bool:
+    """Whether ways to make a node satisfy the pool's minValues."""
+    return all(
+        len({labels.get(normalize(spec.key)) for _, labels in ways}) >= (spec.min_values or 0)
+        for spec in pool.nodepool.template.requirements
+    )
 
 
 def as_scheduled(pod: Pod, snapshot: Snapshot) -> Pod:
