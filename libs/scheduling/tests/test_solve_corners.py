@@ -32,6 +32,7 @@ from sawhorse_testing.builders import (
     bound,
     keep_apart,
     keep_near,
+    requirement_in,
     volumes_of,
 )
 from sawhorse_testing.checker import check_plan
@@ -328,3 +329,21 @@ def test_a_domain_of_a_pool_that_wants_several_zones_is_none_for_pods_that_need_
 
     assert not plan.unschedulable
     assert sorted(n.name for n in plan.existing_nodes) == ["node-a", "node-b"]
+
+
+def test_a_claim_that_may_turn_out_to_count_for_a_spread_is_a_domain_to_measure_from() -> None:
+    sold = a_type("m6i.4xlarge", "16", "64Gi", price=0.768, spot=0.3, unavailable=[(A, "spot")])
+    small = a_type("m6i.large", "2", "8Gi", spot=0.03, zones=(A,))
+    claim = replace(
+        a_node("claim-1", cpu="2", memory="8Gi", zone=A),
+        claim="claim-1",
+        initialized=False,
+        labels={},
+        requirements=Requirements((requirement_in(INSTANCE_TYPE, ("m6i.large",)), requirement_in(ZONE, (A,)))),
+        instance_types=(small,),
+    )
+    pods = a_group(count=3, cpu="10", spread=(a_spread(ZONE),), node_selector={CAPACITY_TYPE: "spot"})
+
+    plan = plan_of(pods=[pods], nodes=[claim], pools=[a_pool([sold, small])])
+
+    assert zones_of(plan, "web") == {B: 1, C: 1}

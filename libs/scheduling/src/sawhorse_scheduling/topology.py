@@ -6,7 +6,7 @@ the final state: in every domain where a class is placed, matching pods − the 
 kube-scheduler checks at the last pod, so the plan binds in any order that fills evenly.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -50,10 +50,17 @@ class SpreadGroup:
     tolerations: tuple[Toleration, ...] | None
 
     def counts_node(self, known: KnownLabels, taints: Sequence[Taint]) -> bool:
-        """Whether a node takes part."""
+        """Whether a node takes part, whatever it turns out to be."""
+        return self._counts(known, taints, known.serve)
+
+    def might_count_node(self, known: KnownLabels, taints: Sequence[Taint]) -> bool:
+        """Whether a node may turn out to take part."""
+        return self._counts(known, taints, known.might_serve)
+
+    def _counts(self, known: KnownLabels, taints: Sequence[Taint], serves: Callable[[Requirements], bool]) -> bool:
         if self.key not in known.certain or any(key not in known.certain for key in self.keys):
             return False
-        if self.terms is not None and not any(known.serve(term) for term in self.terms):
+        if self.terms is not None and not any(map(serves, self.terms)):
             return False
         return self.tolerations is None or untolerated(taints, self.tolerations) is None
 
@@ -288,8 +295,13 @@ def _may_count(group: SpreadGroup, members: PodClass) -> bool:
 
 
 def _existing_counts(groups: Sequence[SpreadGroup], table: NodeTable) -> tuple[dict[str, int], ...]:
-    """Per group and value of its label, the bound pods that it counts; every value of nodes that take part is there."""
+    """Per group and value of its label, the bound pods that it counts; every value of nodes that take part is there.
+
+    So is that of a claim which may turn out to take part: once it does, a domain without pods is there to be measured
+    from.
+    """
     found = []
+    undecided = [row for row, known in enumerate(table.labels) if known.possible]
     for group in groups:
         rows = np.flatnonzero(group.counted_nodes(table.places))
         counts: dict[str, int] = {}
@@ -297,6 +309,9 @@ def _existing_counts(groups: Sequence[SpreadGroup], table: NodeTable) -> tuple[d
         for row, number in zip(rows.tolist(), pods, strict=True):
             value = table.labels[row].certain[group.key]
             counts[value] = counts.get(value, 0) + number
+        for row in undecided:
+            if group.might_count_node(table.labels[row], table.nodes[row].taints):
+                counts.setdefault(table.labels[row].certain[group.key], 0)
         found.append(counts)
     return tuple(found)
 
