@@ -191,25 +191,33 @@ class Hints:
 
     async def _follow(self) -> None:
         """Hints of pods that are expected on open nodes and have none, or none any more."""
-        if not await self._is_enabled():
-            return
-        due: list[tuple[Pod, str]] = []
-        for target, pods in by_target(*self._expected()).items():
-            claim = self._state.claim(target)
-            nodes = self._state.nodes_of(claim.provider_id) if claim is not None else []
-            if len(nodes) == 1 and nodes[0].is_registered:
-                due += [(pod, nodes[0].meta.name) for pod in self._due(pods, nodes[0].meta.name)]
-        # Only as it was seen: kube-scheduler may be about to bind the pod, and says so in the same field.
-        await each(due, lambda pair: self._nominate(*pair, as_seen=True), limit=_PARALLEL)
         now = asyncio.get_running_loop().time()
         self._given = {uid: given for uid, given in self._given.items() if now - given.at < _AGAIN}
+        is_open = {target: name for target in self._state.expected.targets() if (name := self._open_node(target))}
+        if not is_open or not await self._is_enabled():
+            return  # as most of the time: who waits need not be looked through
+        due: list[tuple[Pod, str]] = []
+        for target, pods in by_target(*self._expected()).items():
+            if (node := is_open.get(target)) is not None:
+                due += [(pod, node) for pod in self._due(pods, node)]
+        # Only as it was seen: kube-scheduler may be about to bind the pod, and says so in the same field.
+        await each(due, lambda pair: self._nominate(*pair, as_seen=True), limit=_PARALLEL)
+
+    def _open_node(self, target: str) -> str:
+        """The node of a claim that kube-scheduler may fill; empty while there is none."""
+        claim = self._state.claim(target)
+        nodes = self._state.nodes_of(claim.provider_id) if claim is not None else []
+        return nodes[0].meta.name if len(nodes) == 1 and nodes[0].is_registered else ""
 
     async def _sweep(self) -> None:
         """Clear hints of nodes that are not there, and those that hold room where the pod is not expected any more."""
+        hinted = [p for p in self._state.pods() if p.nominated_by == HINT_MANAGER and p.nominated_node]
+        if not any(p.is_provisionable for p in hinted):
+            return
         assigned, waiting = self._expected()
         lost = []
-        for pod in waiting.values():
-            if pod.nominated_by != HINT_MANAGER or not pod.nominated_node:
+        for pod in hinted:
+            if pod.meta.key not in waiting:
                 continue
             node = self._state.node(pod.nominated_node)
             claim = self._state.claim_of(node) if node is not None else None
