@@ -6,17 +6,14 @@ One world for the module, as in `test_crash_processes.py`.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from sawhorse_kube.client import KubeClient
 from sawhorse_kube.errors import NotFoundError
 from sawhorse_kube.kinds import LEASE, NODECLAIM
 from sawhorse_sandbox.processes import stop_child
-from sawhorse_testing.crash_cluster import PODS, Cluster, crash_cluster, made_empty
+from sawhorse_testing.crash_cluster import PODS, Cluster
 from sawhorse_testing.eventually import eventually
 
 pytestmark = [
@@ -26,18 +23,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 LEASES = {"watcher": "sawhorse-watcher", "provisioner": "sawhorse-provisioner"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory, real_assets: Path) -> AsyncIterator[Cluster]:
-    async with crash_cluster(tmp_path_factory.mktemp("crash"), real_assets) as cluster:
-        yield cluster
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def cluster(shared: Cluster) -> AsyncIterator[Cluster]:
-    async with made_empty(shared) as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("failpoint", ["cordoned:after", "deleted:after"])

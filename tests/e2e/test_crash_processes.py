@@ -4,14 +4,10 @@ One world for the module. Each test brings a workload of two pods that need a no
 that the end of nodes is part of every story. Interruptions and faults: `test_crash_interruptions.py`.
 """
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 
 from sawhorse_kube.kinds import NODE
-from sawhorse_testing.crash_cluster import PODS, Cluster, crash_cluster, made_empty
+from sawhorse_testing.crash_cluster import PODS, Cluster
 
 pytestmark = [
     pytest.mark.e2e,
@@ -19,18 +15,6 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory, real_assets: Path) -> AsyncIterator[Cluster]:
-    async with crash_cluster(tmp_path_factory.mktemp("crash"), real_assets) as cluster:
-        yield cluster
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def cluster(shared: Cluster) -> AsyncIterator[Cluster]:
-    async with made_empty(shared) as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("failpoint", ["token:after", "template:after", "fleet:after"])

@@ -5,7 +5,6 @@ the pool `steady` is the bystander that must go on working. Nothing is tidied up
 everything away and finds nothing left.
 """
 
-import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from sawhorse_kube.kinds import EC2_NODECLASS, NODE, NODECLAIM, NODEPOOL, POD, r
 from sawhorse_model.labels import ZONE
 from sawhorse_model.meta import Condition, find_condition
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_sandbox.controlplane import find_assets
 from sawhorse_sandbox.world import World, start_world
 from sawhorse_testing.eventually import eventually
 
@@ -156,13 +154,10 @@ class Faults:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Faults]:
-    assets = find_assets(os.environ.get("KUBEBUILDER_ASSETS"), cache=os.environ.get("SAWHORSE_CACHE"))
-    if assets is None:
-        pytest.fail("the real control plane's binaries are absent; run `make kube-assets`")
+async def shared(tmp_path_factory: pytest.TempPathFactory, real_assets: Path) -> AsyncIterator[Faults]:
     directory: Path = tmp_path_factory.mktemp("faults")
     async with (
-        start_world(directory, cluster=CLUSTER, column="assets", assets=assets) as world,
+        start_world(directory, cluster=CLUSTER, column="assets", assets=real_assets) as world,
         connect_kube(kubeconfig=world.kubeconfig) as kube,
     ):
         await world.aws.control({"errors": [WITHOUT_PRICING]})

@@ -4,7 +4,6 @@ One world, one NodeClass and one NodePool for each way to write the field, a pod
 so that of the types with and without the feature it is known which is cheaper: m5.large, which lacks it.
 """
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from sawhorse_kube.client import KubeClient, connect_kube
 from sawhorse_kube.errors import KubeError
 from sawhorse_kube.kinds import EC2_NODECLASS, NODECLAIM, NODEPOOL, POD
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_sandbox.controlplane import find_assets
 from sawhorse_sandbox.world import World, start_world
 from sawhorse_testing.eventually import eventually
 
@@ -122,13 +120,10 @@ async def types_with_the_feature(ec2: Any) -> set[str]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story]:
-    assets = find_assets(os.environ.get("KUBEBUILDER_ASSETS"), cache=os.environ.get("SAWHORSE_CACHE"))
-    if assets is None:
-        pytest.fail("the real control plane's binaries are absent; run `make kube-assets`")
+async def story(tmp_path_factory: pytest.TempPathFactory, real_assets: Path) -> AsyncIterator[Story]:
     directory: Path = tmp_path_factory.mktemp("nested")
     async with (
-        start_world(directory, cluster=CLUSTER, column="assets", assets=assets) as world,
+        start_world(directory, cluster=CLUSTER, column="assets", assets=real_assets) as world,
         connect_kube(kubeconfig=world.kubeconfig) as kube,
     ):
         await world.start_services(without=("interruption",))
