@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,7 @@ from sawhorse_model.labels import CAPACITY_TYPE, WELL_KNOWN
 from sawhorse_model.pod import HostPort
 from sawhorse_model.requirements import RequirementSpec
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_group,
@@ -28,7 +28,7 @@ from sawhorse_testing.builders import (
 )
 from sawhorse_testing.catalog import ZONES as ZONE_IDS
 from sawhorse_testing.catalog import an_ec2_node_class, common_facts, common_fixture, common_prices
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 OPTIONS = SolveOptions(
     well_known=WELL_KNOWN | aws.WELL_KNOWN,
@@ -45,12 +45,7 @@ def types(*names: str) -> list[InstanceType]:
     return [kind for kind in common_fixture() if not names or kind.name in names]
 
 
-def plan_of(options: SolveOptions = OPTIONS, **fields: Sequence[Any]) -> Plan:
-    """The plan, after the independent checker has looked at it."""
-    snapshot = Snapshot(options=options, **{key: tuple(value) for key, value in fields.items()})  # type: ignore[arg-type]
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def told(plan: Plan) -> str:

@@ -1,9 +1,9 @@
 """Rules of scheduling that no case is about, one by one: `docs/rules.md` names them by their numbers."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,6 +42,7 @@ from sawhorse_testing.builders import (
 )
 from sawhorse_testing.catalog import common_fixture
 from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 A, B, C = ZONES
 SMALL = a_type("m6i.large", "2", "8Gi", price=0.096)
@@ -50,12 +51,7 @@ BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768)
 OPTIONS = SolveOptions(well_known=WELL_KNOWN | aws.WELL_KNOWN)
 
 
-def plan_of(**fields: Sequence[Any]) -> Plan:
-    """The plan, after the independent checker has looked at it."""
-    snapshot = Snapshot(options=OPTIONS, **{key: tuple(value) for key, value in fields.items()})  # type: ignore[arg-type]
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def per_zone(plan: Plan) -> dict[str, int]:

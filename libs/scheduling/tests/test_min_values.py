@@ -1,6 +1,7 @@
 """minValues: enough types stay open on every node, at hardly more than the price without, Strict and BestEffort."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,9 @@ from sawhorse_model.requirements import RequirementSpec
 from sawhorse_scheduling.filling import MinValues
 from sawhorse_scheduling.opening import Packer
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_type, an_expression, resources
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan, codes
 
 GPU = "nvidia.com/gpu"
 STRICT = SolveOptions(well_known=WELL_KNOWN, exotic=frozenset({GPU}))
@@ -38,20 +38,12 @@ def at_least(number: int, key: str = INSTANCE_TYPE) -> RequirementSpec:
     return replace(an_expression(key, "Exists"), min_values=number)
 
 
-def plan_of(options: SolveOptions = STRICT, **fields: Any) -> Plan:
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=STRICT)
 
 
 def shapes(plan: Plan) -> list[tuple[int, int]]:
     """(types listed, pods) of each node."""
     return sorted((len(node.instance_types), len(node.pods)) for node in plan.new_nodes)
-
-
-def codes(plan: Plan) -> set[str]:
-    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
 
 
 def workload() -> list[Any]:
@@ -130,7 +122,7 @@ def test_pods_that_a_spread_ties_to_a_zone_cannot_keep_three_open() -> None:
     pool = a_pool([SMALL], requirements=[at_least(3, ZONE)])
 
     assert plan_of(pods=pods, pools=[pool]).new_nodes == ()
-    assert len(plan_of(BEST_EFFORT, pods=pods, pools=[pool]).new_nodes) == len(ZONES)
+    assert len(plan_of(options=BEST_EFFORT, pods=pods, pools=[pool]).new_nodes) == len(ZONES)
 
 
 def test_pods_of_one_architecture_count_types_of_that_one() -> None:
@@ -141,7 +133,7 @@ def test_pods_of_one_architecture_count_types_of_that_one() -> None:
     ]
     pools = [a_pool([SMALL, MEDIUM, LARGE, ARM], requirements=[at_least(3)])]
 
-    strict, lenient = plan_of(pods=pods, pools=pools), plan_of(BEST_EFFORT, pods=pods, pools=pools)
+    strict, lenient = plan_of(pods=pods, pools=pools), plan_of(options=BEST_EFFORT, pods=pods, pools=pools)
 
     assert codes(strict) == {"MinValuesNotMet"}
     assert [len(entry.pods) for entry in strict.unschedulable] == [4]
@@ -152,7 +144,7 @@ def test_pods_of_one_architecture_count_types_of_that_one() -> None:
 def test_best_effort_asks_for_what_one_pod_would_have_and_no_less() -> None:
     pools = [a_pool([SMALL, MEDIUM, LARGE], requirements=[at_least(9)])]
 
-    plan = plan_of(BEST_EFFORT, pods=[a_group(count=8, cpu="1")], pools=pools)
+    plan = plan_of(options=BEST_EFFORT, pods=[a_group(count=8, cpu="1")], pools=pools)
 
     assert shapes(plan) == [(3, 2)] * 4
     assert {n.requirements[INSTANCE_TYPE].min_values for n in plan.new_nodes} == {3}
@@ -186,7 +178,9 @@ def test_slack_counts_when_types_are_counted(options: SolveOptions) -> None:
     fat, large = a_type("fat", "4", "32Gi", price=0.3), a_type("large", "8", "16Gi", price=0.38)
     pods = [a_group("db", 3, cpu="700m"), a_group("web", 2, cpu="3")]
 
-    plan = plan_of(replace(options, slack=0.1), pods=pods, pools=[a_pool([fat, large], requirements=[at_least(2)])])
+    plan = plan_of(
+        options=replace(options, slack=0.1), pods=pods, pools=[a_pool([fat, large], requirements=[at_least(2)])]
+    )
 
     assert {types for types, _ in shapes(plan)} == {2}
     assert plan.unschedulable == ()

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,8 +18,7 @@ from sawhorse_model.pod import SCHEDULE_ANYWAY, HostPort
 from sawhorse_model.requirements import RequirementSpec
 from sawhorse_scheduling.defaults import parse_default_spread
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import ExistingNode, PodGroup, SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_daemonset,
@@ -33,7 +33,7 @@ from sawhorse_testing.builders import (
     resources,
 )
 from sawhorse_testing.catalog import common_fixture
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan, codes
 
 A, B, C = ZONES
 OPTIONS = SolveOptions(well_known=WELL_KNOWN | aws.WELL_KNOWN, exotic=frozenset({aws.NVIDIA_GPU}))
@@ -57,13 +57,7 @@ def types(*names: str, gone: Mapping[str, Sequence[str]] | None = None) -> list[
     return found
 
 
-def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", OPTIONS)
-    given: dict[str, Any] = {k: tuple(v) for k, v in fields.items()}
-    snapshot = Snapshot(options=options, **given)
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def zones(plan: Plan) -> dict[str, int]:
@@ -71,10 +65,6 @@ def zones(plan: Plan) -> dict[str, int]:
     for node in plan.new_nodes:
         counts[node.zone] += len(node.pods)
     return dict(counts)
-
-
-def codes(plan: Plan) -> set[str]:
-    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
 
 
 def messages(plan: Plan) -> str:

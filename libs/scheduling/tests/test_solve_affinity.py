@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,8 +13,7 @@ from sawhorse_model.meta import ObjectMeta
 from sawhorse_model.pod import PodAffinityTerm
 from sawhorse_model.selectors import LabelSelector
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_group,
@@ -28,32 +28,14 @@ from sawhorse_testing.builders import (
     keep_apart,
     keep_near,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan, codes, zones_of
 
 A, B, C = ZONES
 BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768, spot=0.32)
 SMALL = a_type("m6i.large", "2", "8Gi", price=0.096, spot=0.04)
 
 
-def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", SolveOptions(well_known=WELL_KNOWN))
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
-
-
-def zones_of(plan: Plan, name: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for node in plan.new_nodes:
-        number = sum(pod.startswith(f"default/{name}-") for pod in node.pods)
-        if number:
-            found[node.zone] += number
-    return found
-
-
-def codes(plan: Plan) -> set[str]:
-    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
+plan_of = partial(checked_plan, options=SolveOptions(well_known=WELL_KNOWN))
 
 
 def running(app: str, zone: str, **spec: Any) -> Any:

@@ -1,5 +1,6 @@
 """Wishes by hostname: preferred affinity gathers pods, preferred anti-affinity deals them out, neither makes nodes."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,8 +9,7 @@ from sawhorse_model.labels import HOSTNAME, WELL_KNOWN
 from sawhorse_model.pod import HostPort
 from sawhorse_model.taints import Taint, Toleration
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_testing.builders import (
     a_group,
     a_node,
@@ -22,7 +22,7 @@ from sawhorse_testing.builders import (
     keep_near,
     resources,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 TYPES = (
     a_type("m6i.large", "2", "8Gi", price=0.1),
@@ -34,12 +34,7 @@ LIKES_ITSELF = (keep_near(HOSTNAME, weight=50),)
 LIKES_CACHE = (keep_near(HOSTNAME, app="cache", weight=1),)
 
 
-def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", SolveOptions(well_known=WELL_KNOWN))
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=SolveOptions(well_known=WELL_KNOWN))
 
 
 def placed(plan: Plan, app: str) -> list[int]:

@@ -1,7 +1,7 @@
 """Corners where rules meet: each of these was wrong once, or could be."""
 
-from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +11,8 @@ from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from sawhorse_model.pod import HostPort
 from sawhorse_model.requirements import Requirement, Requirements, RequirementSpec
-from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.problem import build_problem
-from sawhorse_scheduling.snapshot import ExistingNode, Snapshot, SolveOptions, Volumes
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import ExistingNode, Snapshot, SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_claim,
@@ -35,32 +33,13 @@ from sawhorse_testing.builders import (
     requirement_in,
     volumes_of,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan, codes, zones_of
 
 A, B, C = ZONES
 BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768)
 
 
-def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", SolveOptions(well_known=aws.WELL_KNOWN, attachments=aws.ATTACHMENTS))
-    volumes = fields.pop("volumes", Volumes())
-    snapshot = Snapshot(options=options, volumes=volumes, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
-
-
-def codes(plan: Plan) -> set[str]:
-    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
-
-
-def zones_of(plan: Plan, name: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for node in plan.new_nodes:
-        number = sum(pod.startswith(f"default/{name}-") for pod in node.pods)
-        if number:
-            found[node.zone] += number
-    return found
+plan_of = partial(checked_plan, options=SolveOptions(well_known=aws.WELL_KNOWN, attachments=aws.ATTACHMENTS))
 
 
 def full(app: str, zone: str) -> Any:

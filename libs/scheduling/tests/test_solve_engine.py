@@ -1,16 +1,14 @@
 """The packing engine behind `solve`: price and bound, slack, caps, first answers, and where the greedy opener stays."""
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 
 from sawhorse_model.labels import CAPACITY_TYPE, WELL_KNOWN, ZONE
 from sawhorse_model.resources import CPU
 from sawhorse_scheduling.engine import Watch
-from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_daemonset,
@@ -22,7 +20,7 @@ from sawhorse_testing.builders import (
     keep_apart,
     resources,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 OPTIONS = SolveOptions(well_known=WELL_KNOWN)
 SMALL = a_type("m6i.large", "2", "8Gi", price=0.10)
@@ -31,13 +29,7 @@ BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.70)
 HOST = "kubernetes.io/hostname"
 
 
-def plan_of(watch: Watch | None = None, **fields: Any) -> Plan:
-    """Plan a snapshot; the independent checker must agree with whatever comes out."""
-    options = fields.pop("options", OPTIONS)
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot, watch or Watch())
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def test_a_plan_tells_a_bound_below_its_price_and_the_gap_between() -> None:
@@ -52,7 +44,9 @@ def test_a_plan_tells_a_bound_below_its_price_and_the_gap_between() -> None:
 def test_the_price_of_the_first_whole_answer_is_told_once_and_the_plan_is_no_dearer() -> None:
     told: list[float] = []
 
-    plan = plan_of(Watch(on_first=told.append), pods=[a_group(count=50, cpu="3")], pools=[a_pool([SMALL, MEDIUM, BIG])])
+    plan = plan_of(
+        watch=Watch(on_first=told.append), pods=[a_group(count=50, cpu="3")], pools=[a_pool([SMALL, MEDIUM, BIG])]
+    )
 
     assert told == [plan.stats.first_price_per_hour]
     assert plan.price_per_hour <= told[0] + 1e-9
@@ -62,7 +56,7 @@ def test_a_first_answer_is_told_too_where_pods_need_pools_of_two_weights() -> No
     told: list[float] = []
     pools = [a_pool([SMALL], "heavy", weight=10), a_pool([BIG], "light")]
 
-    plan = plan_of(Watch(on_first=told.append), pods=[a_group("a"), a_group("b", cpu="8")], pools=pools)
+    plan = plan_of(watch=Watch(on_first=told.append), pods=[a_group("a"), a_group("b", cpu="8")], pools=pools)
 
     assert told == [pytest.approx(plan.price_per_hour)]
 

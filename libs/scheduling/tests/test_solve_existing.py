@@ -1,6 +1,7 @@
 """Capacity that is there: order of filling, what counts as used, claims in flight."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +11,7 @@ from sawhorse_model.pod import HostPort
 from sawhorse_model.requirements import Requirements
 from sawhorse_model.taints import Taint, Toleration
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import ExistingNode, Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import ExistingNode, SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_daemon_pod,
@@ -27,16 +27,12 @@ from sawhorse_testing.builders import (
     bound,
     resources,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 TYPE = a_type("m6i.xlarge", "4", "16Gi", price=0.192, spot=0.08)
 
 
-def plan_of(**fields: Any) -> Plan:
-    snapshot = Snapshot(options=SolveOptions(well_known=WELL_KNOWN), **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=SolveOptions(well_known=WELL_KNOWN))
 
 
 def filled(plan: Plan) -> dict[str, int]:

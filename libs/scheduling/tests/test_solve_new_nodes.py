@@ -1,6 +1,7 @@
 """New nodes: types, prices, requirements, taints, daemons, limits, minValues, accelerators."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from sawhorse_testing.builders import (
     an_expression,
     resources,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 GPU = "nvidia.com/gpu"
 CPU_LABEL = "karpenter.k8s.aws/instance-cpu"
@@ -38,13 +39,7 @@ ARM = a_type("m7g.large", "2", "8Gi", price=0.082, spot=0.035, arch="arm64")
 ACCELERATED = a_type("g5.xlarge", "4", "16Gi", price=1.006, spot=0.010, zones=ZONES[:1], gpu=1)
 
 
-def plan_of(**fields: Any) -> Plan:
-    """Plan a snapshot; the independent checker must agree with whatever comes out."""
-    options = fields.pop("options", OPTIONS)
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def codes(plan: Plan) -> set[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """Reserved capacity: nearly free, never more nodes than there are instances, claims that name their reservation."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from sawhorse_testing.builders import RESERVATION_ID as ID
 from sawhorse_testing.builders import RESERVATION_KIND as KIND
 from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_term, a_type, an_expression, with_reservations
 from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan
 
 OPTIONS = SolveOptions(well_known=WELL_KNOWN | {ID, KIND}, reservation_labels=(ID, KIND))
 
@@ -32,15 +33,7 @@ def reserved(kind: InstanceType, zone: str = ZONES[0], **counts: int) -> Instanc
     return with_reservations(kind, {key.replace("_", "-"): n for key, n in counts.items()}, zone=zone)
 
 
-def plan_of(**fields: Any) -> Plan:
-    """Plan a snapshot; the independent checker must agree, which counts reservations itself."""
-    options = fields.pop("options", OPTIONS)
-    taken: Mapping[str, int] = fields.pop("taken", {})
-    parts = {key: tuple(value) for key, value in fields.items()}
-    snapshot = Snapshot(options=options, reservations_taken=taken, **parts)
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def kinds(plan: Plan) -> dict[str, int]:
@@ -89,7 +82,9 @@ def test_the_least_that_any_pool_is_told_counts() -> None:
 
 def test_what_claims_have_taken_since_the_count_is_taken_off() -> None:
     plan = plan_of(
-        pods=[a_group(cpu="3", count=4)], pools=[a_pool([reserved(MEDIUM, cr_1=3)])], taken={"cr-1": 2, "cr-9": 1}
+        pods=[a_group(cpu="3", count=4)],
+        pools=[a_pool([reserved(MEDIUM, cr_1=3)])],
+        reservations_taken={"cr-1": 2, "cr-9": 1},
     )
 
     assert kinds(plan) == {"reserved": 1, "spot": 3}
@@ -195,7 +190,7 @@ def test_no_plan_counts_on_more_than_is_free(
     plan = plan_of(
         pods=groups,
         pools=[a_pool(types, "a"), a_pool(types, "b", weight=1)],
-        taken={"cr-1": taken},
+        reservations_taken={"cr-1": taken},
         options=replace(OPTIONS, slack=slack),
     )
 

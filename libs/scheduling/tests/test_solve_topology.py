@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from sawhorse_model.cluster import Namespace
 from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, WELL_KNOWN, ZONE
@@ -11,8 +11,7 @@ from sawhorse_model.pod import PodAffinityTerm
 from sawhorse_model.selectors import LabelSelector
 from sawhorse_model.taints import Taint
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_testing.builders import (
     ZONES,
     a_group,
@@ -27,7 +26,7 @@ from sawhorse_testing.builders import (
     keep_apart,
     resources,
 )
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan, codes
 
 A, B, C = ZONES
 TYPE = a_type("m6i.xlarge", "4", "16Gi", price=0.192, spot=0.08)
@@ -35,12 +34,7 @@ BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768, spot=0.32)
 OPTIONS = SolveOptions(well_known=WELL_KNOWN)
 
 
-def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", OPTIONS)
-    snapshot = Snapshot(options=options, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
+plan_of = partial(checked_plan, options=OPTIONS)
 
 
 def per_zone(plan: Plan) -> dict[str, int]:
@@ -48,10 +42,6 @@ def per_zone(plan: Plan) -> dict[str, int]:
     for node in plan.new_nodes:
         counts[node.zone] += len(node.pods)
     return dict(counts)
-
-
-def codes(plan: Plan) -> set[str]:
-    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
 
 
 def test_zone_spread_deals_pods_out_evenly() -> None:

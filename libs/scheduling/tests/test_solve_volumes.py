@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,7 @@ from sawhorse_model import aws
 from sawhorse_model.cluster import PersistentVolumeClaim
 from sawhorse_model.labels import HOSTNAME, ZONE
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import Snapshot, SolveOptions, Volumes
-from sawhorse_scheduling.solve import solve
+from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_scheduling.volumes import estimated_limits
 from sawhorse_testing.builders import (
     ZONES,
@@ -31,24 +31,14 @@ from sawhorse_testing.builders import (
     volumes_of,
 )
 from sawhorse_testing.catalog import common_fixture
-from sawhorse_testing.checker import check_plan
+from sawhorse_testing.plans import checked_plan, codes
 
 A, B, C = ZONES
 BIG = a_type("m6i.4xlarge", "16", "64Gi", price=0.768)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def plan_of(**fields: Any) -> Plan:
-    options = fields.pop("options", SolveOptions(well_known=aws.WELL_KNOWN, attachments=aws.ATTACHMENTS))
-    volumes = fields.pop("volumes", Volumes())
-    snapshot = Snapshot(options=options, volumes=volumes, **{k: tuple(v) for k, v in fields.items()})
-    plan = solve(snapshot)
-    assert check_plan(snapshot, plan) == []
-    return plan
-
-
-def codes(plan: Plan) -> set[str]:
-    return {reason.code for entry in plan.unschedulable for reason in entry.reasons}
+plan_of = partial(checked_plan, options=SolveOptions(well_known=aws.WELL_KNOWN, attachments=aws.ATTACHMENTS))
 
 
 def zones_of(plan: Plan) -> Counter[str]:
