@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sawhorse_model.instances import CapacityType, Offering
+from sawhorse_model.nodeclaim import NodeClaim
+from sawhorse_model.requirements import Operator
 from sawhorse_scheduling.snapshot import Snapshot
 
 
@@ -43,6 +45,17 @@ class Stock:
 def is_reserved(offering: Offering) -> bool:
     """Whether it is an instance of a reservation."""
     return offering.capacity_type is CapacityType.RESERVED
+
+
+def promised_to(claim: NodeClaim, label: str) -> tuple[str, ...]:
+    """Ids of the reservations that a claim without a machine may still take an instance of.
+
+    Args:
+        label: names a node's reservation.
+    """
+    if claim.provider_id:
+        return ()
+    return next((s.values for s in claim.requirements if s.key == label and s.operator is Operator.IN), ())
 
 
 def free_instances(snapshot: Snapshot) -> Stock:

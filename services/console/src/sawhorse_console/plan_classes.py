@@ -9,7 +9,7 @@ from sawhorse_catalog.aws.resolve import Resolution
 from sawhorse_model import aws
 from sawhorse_model.instances import CapacityType, InstanceType
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_model.requirements import Operator
+from sawhorse_scheduling.reservations import promised_to
 
 _TERMS = "capacityReservationSelectorTerms"
 _EXAMPLES = 3
@@ -60,7 +60,6 @@ def reservations_taken(claims: Sequence[NodeClaim]) -> dict[str, int]:
     """Instances that claims without a machine have been promised: reservation id → number."""
     taken: Counter[str] = Counter()
     for claim in claims:
-        if not claim.provider_id and not claim.meta.is_deleting:
-            wanted = (s for s in claim.requirements if s.key == aws.RESERVATION_ID and s.operator is Operator.IN)
-            taken.update(value for spec in wanted for value in spec.values)
+        if not claim.meta.is_deleting:
+            taken.update(promised_to(claim, aws.RESERVATION_ID))
     return dict(taken)

@@ -24,6 +24,7 @@ from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.daemon_pods import as_they_run
 from sawhorse_provisioner.expectations import by_target
 from sawhorse_provisioner.pods import group_pods, is_evictable, is_reschedulable, opts_out
+from sawhorse_scheduling.reservations import promised_to
 from sawhorse_scheduling.snapshot import ExistingNode, Pool, Snapshot, SolveOptions, Volumes
 from sawhorse_scheduling.volumes import claim_keys, uses_volumes
 
@@ -111,12 +112,9 @@ def reservations_taken(state: ClusterState, options: SolveOptions, now: datetime
         if state.is_going(claim):
             continue
         launched = find_condition(claim.conditions, LAUNCHED)
-        if not claim.provider_id:
-            ids = next((s.values for s in claim.requirements if s.key == label and s.operator == "In"), ())
-        elif launched is not None and launched.last_transition is not None:
+        ids = promised_to(claim, label)
+        if claim.provider_id and launched is not None and launched.last_transition is not None:
             ids = (claim.meta.labels.get(label, ""),) if now - launched.last_transition < _COUNTED_EVERY else ()
-        else:
-            ids = ()
         for key in filter(None, ids):
             taken[key] = taken.get(key, 0) + 1
     return taken
