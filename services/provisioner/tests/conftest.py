@@ -36,10 +36,10 @@ from sawhorse_runtime.failpoints import Failpoint, Steps
 from sawhorse_runtime.metrics import Metrics
 from sawhorse_scheduling.snapshot import SolveOptions
 from sawhorse_scheduling.solve import solve
-from sawhorse_state.mirror_view import MirrorView
 from sawhorse_testing.catalog import an_instance_type
 from sawhorse_testing.cloud import HASH, HASH_VERSION_KEY, FakeCloud
 from sawhorse_testing.kube import FakeKube
+from sawhorse_testing.watched_mirror import WatchedMirror
 
 T0 = datetime(2026, 11, 29, 10, 0, 0, tzinfo=UTC)
 
@@ -100,54 +100,6 @@ class LoopClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
-
-
-class WatchedMirror:
-    """The mirror without Redis: FakeKube's lists and watches, straight into the view.
-
-    While `watched` of a kind is clear no watcher tells of it.
-    """
-
-    def __init__(self, kube: FakeKube) -> None:
-        self._kube = kube
-        self._kinds = (*MIRRORED, FAKE_CLASS)
-        self.view = MirrorView([k.name for k in self._kinds])
-        self.synced = False
-        self.watched = {kind.name: asyncio.Event() for kind in self._kinds}
-        for event in self.watched.values():
-            event.set()
-        self.all = self.view.all
-        self.get = self.view.get
-        self.pods_on = self.view.pods_on
-        self.subscribe = self.view.subscribe
-
-    @property
-    def version(self) -> int:
-        return self.view.version
-
-    def note_own(self, kind: str, obj: Any) -> None:
-        self.view.note_own(kind, obj, asyncio.get_running_loop().time())
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for kind in self._kinds:
-                listing = await self._kube.list(kind)
-                for obj in listing.objects:
-                    self.view.set(kind.name, obj.meta.key, obj, asyncio.get_running_loop().time())
-                group.create_task(self._follow(kind, listing.resource_version))
-            self.synced = True
-
-    async def _follow(self, kind: Any, version: str) -> None:
-        while True:
-            async for event in self._kube.watch(kind, resource_version=version):
-                await self.watched[kind.name].wait()
-                version = event.resource_version
-                if event.object is None:
-                    continue
-                if event.type == "DELETED":
-                    self.view.delete(kind.name, event.object.meta.key, int(version))
-                else:
-                    self.view.set(kind.name, event.object.meta.key, event.object, asyncio.get_running_loop().time())
 
 
 class FakeMemory:
@@ -478,7 +430,7 @@ class World:
 
         Without `act` it only follows the mirror: the test starts its term. `failpoint` is told of every step.
         """
-        mirror, metrics, stop = WatchedMirror(self.kube), Metrics(), asyncio.Event()
+        mirror, metrics, stop = WatchedMirror(self.kube, (*MIRRORED, FAKE_CLASS)), Metrics(), asyncio.Event()
         kube, cloud, catalog, store = link(self.kube), link(self.cloud), link(self.catalog), link(self.store)
         state = ClusterState(mirror, words=WORDS, clock=self.clock, nomination=timedelta(seconds=20))
         options = SolveOptions(well_known=WORDS.well_known)

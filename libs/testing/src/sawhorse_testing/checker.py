@@ -363,7 +363,7 @@ class _Check:
                     if key in labels:
                         by_value.setdefault(labels[key], []).append((kind, labels))
                 for value, ways in by_value.items():
-                    if self.is_enough(pool, ways) and any(within_limits(pool, kind) for kind, _ in ways):
+                    if enough_values(self.snapshot, pool, ways) and any(within_limits(pool, kind) for kind, _ in ways):
                         found.add(value)
         return found
 
@@ -373,10 +373,7 @@ class _Check:
             [(kind, labels) for kind, labels in self.serving(pod, pool, term) if labels[CAPACITY_TYPE] != "reserved"]
             for term in choices(pod.spec)
         )
-        return any(found and self.is_enough(pool, found) for found in ways)
-
-    def is_enough(self, pool: Pool, ways: Ways) -> bool:
-        return not self.snapshot.options.min_values_strict or enough_values(pool, ways)
+        return any(found and enough_values(self.snapshot, pool, found) for found in ways)
 
     def serving(self, pod: Pod, pool: Pool, term: Sequence[RequirementSpec]) -> Iterator[tuple[InstanceType, Labels]]:
         """Types, with the labels that a node of them may get, on which this pod could run alone by one of its terms."""

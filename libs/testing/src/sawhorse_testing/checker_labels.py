@@ -63,9 +63,9 @@ def wants_several(pool: Pool, keys: Collection[str]) -> bool:
     return any((r.min_values or 0) > 1 and normalize(r.key) in keys for r in pool.nodepool.template.requirements)
 
 
-def enough_values(pool: Pool, ways: Ways) -> bool:
-    """Whether ways to make a node satisfy the pool's minValues."""
-    return all(
+def enough_values(snapshot: Snapshot, pool: Pool, ways: Ways) -> bool:
+    """Whether ways to make a node satisfy the pool's minValues, where those are strict."""
+    return not snapshot.options.min_values_strict or all(
         len({labels.get(normalize(spec.key)) for _, labels in ways}) >= (spec.min_values or 0)
         for spec in pool.nodepool.template.requirements
     )
