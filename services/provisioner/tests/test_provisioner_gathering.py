@@ -16,6 +16,7 @@ class Work:
     def __init__(self, coming: Collection[str] = (), *, seconds: float = 0.0, error: Exception | None = None) -> None:
         self.coming = set(coming)
         self.groups: list[list[str]] = []
+        self.finished: list[list[str]] = []
         self._seconds = seconds
         self._error = error
 
@@ -28,8 +29,11 @@ class Work:
         if self._error is not None:
             raise self._error
 
+    async def finish(self, nodes: Mapping[str, str]) -> None:
+        self.finished.append(sorted(nodes))
+
     def gathering(self) -> Gathering:
-        return Gathering(self.others_come, self.do)
+        return Gathering(self.others_come, self.do, self.finish)
 
 
 async def join_after(gathering: Gathering, seconds: float, claim: str) -> float:
@@ -125,6 +129,7 @@ async def test_who_has_gathered_leaves_at_the_same_moment(looptime: int) -> None
         group.create_task(stay(0.5, "b", 0.6))
 
     assert left["a"] == left["b"]
+    assert work.finished == [["a", "b"]]
 
 
 async def test_nobody_waits_long_for_one_that_does_not_leave(looptime: int) -> None:

@@ -1,5 +1,6 @@
 """Before a node is opened, kube-scheduler is told which pods were planned for it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -141,10 +142,36 @@ async def test_a_pod_that_is_bound_meanwhile_costs_the_others_nothing(world: Any
     world.pod("web-2")
     world.kube.fail("patch", InvalidError("status.nominatedNodeName: Forbidden", status=422), kind=POD.name)
 
-    async with world.leading():
+    async with recorded(world.kube) as history, world.leading():
         await world.until(lambda: any(c.is_registered for c in world.claims()))
 
-    assert len(hinted(world)) == 1
+    (opened,) = history.opened().values()
+    assert len([at for nodes in history.hints().values() for at in nodes.values() if at < opened]) == 1
+
+
+async def test_a_node_stays_closed_while_kube_scheduler_still_drops_hints(world: Any, looptime: Any) -> None:
+    world.node_class()
+    world.pool()
+    names = ("web-1", "web-2", "web-3")
+    for name in names:
+        world.pod(name, cpu="200m")
+
+    async def try_each() -> None:  # as kube-scheduler does when a node comes, while the node is closed
+        for name in names:
+            await world.until(lambda name=name: name in hinted(world))
+            await asyncio.sleep(0.4)
+            await clear(world, name)
+
+    async with recorded(world.kube) as history, world.leading(), asyncio.TaskGroup() as group:
+        group.create_task(try_each())
+        await world.until(lambda: any(c.is_registered for c in world.claims()))
+
+    (opened,) = history.opened().values()
+    last = {}
+    for version, kind, pod in history.changes:
+        if kind == POD.name and version < opened:
+            last[pod.meta.name] = pod.nominated_node
+    assert last == dict.fromkeys(names, world.node().meta.name)
 
 
 async def test_without_hints_nothing_is_nominated(world: Any, looptime: Any) -> None:

@@ -19,9 +19,10 @@ from sawhorse_runtime.clock import Clock
 
 Slot = tuple[str, ClassKey]
 
-PATIENCE = 10.0
+PATIENCE = 12.0
 """Seconds that a pod waits whose place on an open node was taken: the longest pause of kube-scheduler between
-two tries. As pods change places, the other's is often left over for it, and a node made for it would stay empty."""
+two tries (10 s, looked at once a second) and a second for the try. As pods change places, the other's is often left
+over for it, and a node made for it would stay empty."""
 
 
 class Capacity(Protocol):

@@ -30,15 +30,18 @@ class Gathering:
     Args:
         others_come: whether there is anybody to wait for, besides those who are here.
         work: done once for all who have gathered, by claim.
+        finish: done when they are about to leave, by claim.
     """
 
     def __init__(
         self,
         others_come: Callable[[Collection[str]], bool],
         work: Callable[[Mapping[str, str]], Awaitable[None]],
+        finish: Callable[[Mapping[str, str]], Awaitable[None]],
     ) -> None:
         self._others_come = others_come
         self._work = work
+        self._finish = finish
         self._group: _Group | None = None
         self._one_at_a_time = asyncio.Lock()
         self._inside: dict[str, _Group] = {}
@@ -79,12 +82,14 @@ class Gathering:
         if group is None:
             return
         group.inside.discard(claim)
-        if group.inside:
-            try:
-                async with asyncio.timeout(_LEAVING):
+        try:
+            async with asyncio.timeout(_LEAVING):
+                if group.inside:
                     await group.left.wait()
-            except TimeoutError:
-                pass
+                elif not group.left.is_set():
+                    await self._finish(group.members)
+        except TimeoutError:
+            pass
         group.left.set()
         for name in group.inside:  # who comes later goes without waiting
             if self._inside.get(name) is group:

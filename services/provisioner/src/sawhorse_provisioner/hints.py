@@ -32,14 +32,17 @@ log = structlog.get_logger(__name__)
 
 OLDEST_SERVER = (1, 35)  # older ones clear a nomination that is not their own
 _SWEEP_EVERY = 10.0
-_FOLLOW_EVERY = 0.5
+_FOLLOW_EVERY = 0.1  # seconds: kube-scheduler places some hundred pods a second, also those that lost their hint
+_FOLLOW_SHARE = 4  # where a look takes long, at most every so many times as long
 _LONGEST = 20.0  # seconds for the hints of nodes that open together
 _WAIT = 40.0  # seconds: whatever happens, a node is opened then
 _SEEN_WITHIN = 2.0  # seconds
-_AGAIN = 2.0  # seconds until a hint that is not seen is given anew
-_TOLD = 60.0  # seconds in which a node that was hinted is not hinted by the hook once more
+_AGAIN = 2.0  # seconds until a hint that has not come back to us is given anew
+_REMEMBERED = 60.0  # seconds: in that time a node is not hinted by the hook once more, and what is dropped is noticed
 _PARALLEL = 32
-_PASSES = 6
+_LOOK = 0.05
+_STILL = 0.5  # seconds without a dropped hint after which kube-scheduler is taken to be done with trying
+_RESTLESS = 12.0  # seconds: then the nodes are opened in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,14 @@ class _Given:
     node: str
     at: float  # the loop's time
     version: int  # of the pod that has it
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The hints of a node before it opened: when they were given, and to which pods, each with the node's name."""
+
+    at: float  # the loop's time
+    due: Sequence[tuple[Pod, str]]
 
 
 class Hints:
@@ -64,15 +75,15 @@ class Hints:
         self._mode = mode
         self._enabled: bool | None = None if mode == "auto" else mode == "on"
         self._given: dict[str, _Given] = {}  # by the uid of a pod
-        self._told: dict[str, float] = {}  # node → when its hints were given
-        self._gathering = Gathering(self._others_come, self._hint_all)
+        self._told: dict[str, _Told] = {}  # by node
+        self._gathering = Gathering(self._others_come, self._hint_all, self._hint_dropped)
 
     async def hinted(self, claim: NodeClaim, node: Node) -> bool:
         """Hint the pods that are expected on a claim; the node may be opened afterwards, whatever came of it."""
         if not await self._is_enabled():
             return True
         now = asyncio.get_running_loop().time()
-        self._told = {name: at for name, at in self._told.items() if now - at < _TOLD}
+        self._told = {name: told for name, told in self._told.items() if now - told.at < _REMEMBERED}
         if node.meta.name in self._told:
             return True
         try:
@@ -99,13 +110,7 @@ class Hints:
             async with asyncio.timeout(_LONGEST):
                 done = await each(due, lambda pair: self._nominate(*pair), limit=_PARALLEL)
                 await self._until_told([pod for pod, _ in due])
-                # Pods that kube-scheduler tried meanwhile have lost their hint, as their nodes are closed still. Each
-                # pass is shorter than the one before, so fewer lose it.
-                for _ in range(_PASSES):
-                    if not (dropped := self._dropped(due)):
-                        break
-                    await each(dropped, lambda pair: self._nominate(*pair), limit=_PARALLEL)
-                    await self._until_told([pod for pod, _ in dropped])
+                await self._until_still(due)
         except (TimeoutError, KubeError) as error:
             log.warning("hints not all given", nodes=len(nodes), hints=len(due), error=describe(error))
         else:
@@ -113,28 +118,61 @@ class Hints:
                 "pods hinted", nodes=len(nodes), pods=sum(done), expected=sum(len(expected.get(c, ())) for c in nodes)
             )
         now = asyncio.get_running_loop().time()
-        self._told |= dict.fromkeys(nodes.values(), now)
+        self._told |= {name: _Told(now, [pair for pair in due if pair[1] == name]) for name in nodes.values()}
+
+    async def _until_still(self, due: Sequence[tuple[Pod, str]]) -> None:
+        """Hint again what is dropped until kube-scheduler has tried all that it wants to try.
+
+        New nodes are a reason for it to try every pod that waits, one after the other, for seconds where there are
+        many. Who is tried while its node is closed loses its hint, and then others take its place.
+        """
+        loop = asyncio.get_running_loop()
+        began = last = loop.time()
+        while due and (now := loop.time()) - last < _STILL and now - began < _RESTLESS:
+            if await self._hint_again(due):
+                last = loop.time()
+            else:
+                await asyncio.sleep(_LOOK)
+
+    async def _hint_dropped(self, nodes: Mapping[str, str]) -> None:
+        """What was dropped between the hints and the moment at which all nodes are about to open."""
+        due = [pair for name in nodes.values() if name in self._told for pair in self._told[name].due]
+        try:
+            await self._hint_again(due)
+        except KubeError as error:
+            log.warning("hints not all given", nodes=len(nodes), hints=len(due), error=describe(error))
+
+    async def _hint_again(self, due: Sequence[tuple[Pod, str]]) -> bool:
+        """Hint those again that have lost it; whether there were any."""
+        dropped = self._dropped(due)
+        await each(dropped, lambda pair: self._nominate(*pair), limit=_PARALLEL)
+        await self._until_told([pod for pod, _ in dropped])
+        return bool(dropped)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow up on open nodes and clear what is out of date, until `stop`."""
         loop = asyncio.get_running_loop()
-        swept, version = loop.time(), -1
+        swept = followed = loop.time()
+        version = -1
+        pause = _FOLLOW_EVERY
         while not stop.is_set():
             try:
-                async with asyncio.timeout(_FOLLOW_EVERY):
+                async with asyncio.timeout(pause):
                     await stop.wait()
             except TimeoutError:
                 if self._mode == "off":
                     continue
+                began = loop.time()
                 try:
-                    if version != self._state.version or self._given:
-                        version = self._state.version
+                    if version != self._state.version or (self._given and began - followed >= _AGAIN):
+                        version, followed = self._state.version, began
                         await self._follow()
                     if loop.time() - swept >= _SWEEP_EVERY:
                         swept = loop.time()
                         await self._sweep()
                 except KubeError as error:
                     log.warning("hints not brought up to date", error=describe(error))
+                pause = max(_FOLLOW_EVERY, _FOLLOW_SHARE * (loop.time() - began))
 
     def _expected(self) -> tuple[dict[str, str], dict[str, Pod]]:
         """Where pods are expected, by key, and the pods that wait, by key."""
@@ -184,7 +222,9 @@ class Hints:
         more: list[Pod] = []
         for pod in expected:
             given = self._given.get(pod.meta.uid)
-            is_on_its_way = given is not None and given.node == node and now - given.at < _AGAIN
+            is_on_its_way = (
+                given is not None and given.node == node and now - given.at < _AGAIN and not self._is_told(pod)
+            )
             is_there = pod.nominated_node == node or is_on_its_way
             (there if is_there else more).append(pod)
         return harmless(there, more)
@@ -192,7 +232,7 @@ class Hints:
     async def _follow(self) -> None:
         """Hints of pods that are expected on open nodes and have none, or none any more."""
         now = asyncio.get_running_loop().time()
-        self._given = {uid: given for uid, given in self._given.items() if now - given.at < _AGAIN}
+        self._given = {uid: given for uid, given in self._given.items() if now - given.at < _REMEMBERED}
         is_open = {target: name for target in self._state.expected.targets() if (name := self._open_node(target))}
         if not is_open or not await self._is_enabled():
             return  # as most of the time: who waits need not be looked through

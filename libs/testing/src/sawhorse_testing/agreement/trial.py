@@ -27,7 +27,9 @@ SLACK = 0.03
 SLOW_MACHINE = ("--batch-max-duration=30s",)
 
 _LOOK = 0.5  # seconds between looks at all pods
-_QUIET = 6.0  # kube-scheduler has had its time when it bound nothing for so long; less than plans wait for it
+# kube-scheduler has had its time when it bound nothing for so long: it lets a pod that it could not place wait 10 s at
+# most, and looks once a second whose time has come. What is planned anew meanwhile counts as a round.
+_QUIET = 13.0
 
 
 @dataclass(frozen=True, slots=True)
