@@ -12,8 +12,10 @@ from sawhorse_model.requirements import RequirementSpec
 from sawhorse_scheduling.filling import MinValues
 from sawhorse_scheduling.opening import Packer
 from sawhorse_scheduling.plan import Plan
-from sawhorse_scheduling.snapshot import SolveOptions
-from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_type, an_expression, resources
+from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
+from sawhorse_scheduling.solve import solve
+from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_type, a_wish, an_expression, resources
+from sawhorse_testing.checker import check_plan
 from sawhorse_testing.plans import checked_plan, codes
 
 GPU = "nvidia.com/gpu"
@@ -184,3 +186,26 @@ def test_slack_counts_when_types_are_counted(options: SolveOptions) -> None:
 
     assert {types for types, _ in shapes(plan)} == {2}
     assert plan.unschedulable == ()
+
+
+def test_min_values_by_best_effort_are_lowered_before_a_wish_is() -> None:
+    wish = a_wish(10, an_expression(ARCH, "In", "amd64"))
+    pool = a_pool([MEDIUM, ARM], requirements=[at_least(2)])
+
+    plan = plan_of(options=BEST_EFFORT, pods=[a_group(cpu="1", preferred_terms=(wish,))], pools=[pool])
+    strict = plan_of(pods=[a_group(cpu="1", preferred_terms=(wish,))], pools=[pool])
+
+    assert [node.instance_types for node in plan.new_nodes] == [("m.xlarge",)]
+    assert [set(node.instance_types) for node in strict.new_nodes] == [{"m.xlarge", "a.xlarge"}]
+
+
+def test_min_values_are_lowered_no_further_than_the_wish_asks() -> None:
+    wish = a_wish(10, an_expression(ARCH, "In", "amd64"))
+    pool = a_pool([SMALL, MEDIUM, ARM], requirements=[at_least(3)])
+    snapshot = Snapshot(pods=(a_group(cpu="1", preferred_terms=(wish,)),), pools=(pool,), options=BEST_EFFORT)
+    plan = solve(snapshot)
+
+    narrowed = replace(plan.new_nodes[0], instance_types=("m.large",))
+
+    assert check_plan(snapshot, plan) == []
+    assert any("minValues is 3" in line for line in check_plan(snapshot, replace(plan, new_nodes=(narrowed,))))

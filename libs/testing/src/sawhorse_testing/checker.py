@@ -44,6 +44,7 @@ from sawhorse_testing.checker_labels import (
     wants_several,
     within_limits,
 )
+from sawhorse_testing.checker_min_values import check_min_values
 from sawhorse_testing.checker_prices import check_prices
 from sawhorse_testing.checker_reservations import check_reservations, free_in
 from sawhorse_testing.checker_volumes import check_volumes
@@ -157,7 +158,7 @@ class _Check:
         for kind in self.some(listed):
             yield from self.type_holds(node, pool, kind, asked, placed)
         yield from self.accelerators(node, pool, listed, placed)
-        yield from self.min_values(node, pool, listed, offers, placed)
+        yield from check_min_values(self.snapshot, node, pool, listed, offers, placed, self.serving)
 
     def some(self, types: list[InstanceType]) -> list[InstanceType]:
         return types if len(types) <= self.most else [*types[: self.most - 1], types[-1]]
@@ -204,52 +205,6 @@ class _Check:
             return True
         labels = {key: r.values for key, r in kind.requirements.items()}
         return any(word in value for key, word in options.exotic_labels for value in labels.get(key, ()))
-
-    def min_values(
-        self,
-        node: PlannedNode,
-        pool: Pool,
-        listed: list[InstanceType],
-        offers: Mapping[str, list[Offering]],
-        placed: list[Pod],
-    ) -> Iterator[str]:
-        """Enough different values stay open; by best effort, as many as some pod of the node would have by itself."""
-        strict = self.snapshot.options.min_values_strict
-        if not strict and (pool.nodepool.limits or node.reservation_id or self.snapshot.options.slack):
-            return  # what those leave decides, and a node for one pod may leave less
-        for spec in pool.nodepool.template.requirements:
-            key = normalize(spec.key)
-            if not spec.min_values:
-                continue
-            if key == ZONE:
-                values = {o.zone for found in offers.values() for o in found}
-            elif key == CAPACITY_TYPE:
-                values = {str(o.capacity_type) for found in offers.values() for o in found}
-            else:
-                values = {v for t in listed if (r := t.requirements.get(key)) is not None for v in r.values}
-            least = spec.min_values
-            if not strict:
-                least = min(
-                    [least, *(self.values_for(pod, pool, key, node) for pod in {id(p): p for p in placed}.values())]
-                )
-            if len(values) < least:
-                yield f"{node.name}: {len(values)} values of {key}, minValues is {spec.min_values}"
-
-    def values_for(self, pod: Pod, pool: Pool, key: str, node: PlannedNode) -> int:
-        """How many values of a label a node for this pod alone could keep open, where its claim lets it be."""
-        zone, kind = node.requirements.get_or_any(ZONE), node.requirements.get_or_any(CAPACITY_TYPE)
-        counts = [
-            len({labels.get(key) for _, labels in found})
-            for term in choices(pod.spec)
-            if (
-                found := [
-                    (t, labels)
-                    for t, labels in self.serving(pod, pool, term)
-                    if zone.has(labels[ZONE]) and kind.has(labels[CAPACITY_TYPE])
-                ]
-            )
-        ]
-        return min(counts, default=0)
 
     def limits(self) -> Iterator[str]:
         for name, pool in self.pools.items():

@@ -43,12 +43,14 @@ def keys_read(snapshot: Snapshot) -> set[str]:
     pods = [g.pod for g in snapshot.pods] + [p for n in snapshot.nodes for p in n.pods]
     for pod in pods:
         keys |= {normalize(k) for k in pod.spec.node_selector}
-        keys |= {normalize(e.key) for t in pod.spec.required_terms for e in t.expressions}
+        terms = (*pod.spec.required_terms, *(wish.term for wish in pod.spec.preferred_terms))
+        keys |= {normalize(e.key) for t in terms for e in t.expressions}
         keys |= {normalize(s.topology_key) for s in pod.spec.spread}
         keys |= {normalize(t.topology_key) for t in (*pod.spec.affinity, *pod.spec.anti_affinity)}
-    terms = [t for v in snapshot.volumes.volumes.values() for t in v.terms]
-    terms += [t for c in snapshot.volumes.classes.values() for t in c.topologies]
-    return keys | {normalize(e.key) for t in terms for e in t.expressions}
+    keys |= {normalize(r.key) for p in snapshot.pools for r in p.nodepool.template.requirements if r.min_values}
+    places = [t for v in snapshot.volumes.volumes.values() for t in v.terms]
+    places += [t for c in snapshot.volumes.classes.values() for t in c.topologies]
+    return keys | {normalize(e.key) for t in places for e in t.expressions}
 
 
 def single_valued_keys(spec: PodSpec) -> frozenset[str]:
