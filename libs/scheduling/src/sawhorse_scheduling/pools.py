@@ -247,13 +247,21 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis, sto
         sorted((t for t in pool.instance_types if of_types.intersects(t.requirements)), key=lambda t: t.name),
     )
     usable = not (options.min_values_strict and asks_for_choice(template))
-    offers = {
-        (t, o.zone, o.capacity_type.value, o.reservation_id): o.price
-        for t, kind in enumerate(types)
-        for o in sorted(kind.offerings, key=lambda o: -o.price)
-        if o.available and o.allowed_by(template) and stock.has(o) and (usable or not is_reserved(o))
-        if _is_of(kind, o, template, options.reservation_labels)
-    }
+    asked = [key for key in options.reservation_labels if key in template]
+    zone_of, bought_of = template.get_or_any(ZONE), template.get_or_any(CAPACITY_TYPE)
+    zones = {z for z in {o.zone for t in types for o in t.offerings} if zone_of.has(z)}
+    capacity_types = {c for c in CapacityType if bought_of.has(c.value)}
+    offers: dict[tuple[int, str, str, str], float] = {}
+    for t, kind in enumerate(types):
+        for o in kind.offerings:
+            if not (o.available and o.zone in zones and o.capacity_type in capacity_types):
+                continue
+            if is_reserved(o) and not (usable and stock.has(o)):
+                continue
+            if asked and not _is_of(kind, o, template, options.reservation_labels):
+                continue
+            way = (t, o.zone, o.capacity_type.value, o.reservation_id)
+            offers[way] = min(o.price, offers.get(way, o.price))
     ways = sorted({(zone, bought, key) for _, zone, bought, key in offers})
     where = {way: c for c, way in enumerate(ways)}
     columns = tuple((zone, bought) for zone, bought, _ in ways)
