@@ -158,8 +158,9 @@ def problems(draw: st.DrawFn, largest: int = 30, classes: int = 5, plain: bool =
         extra["may_open"] = np.array(draw(mask), dtype=np.bool_)
     if not plain and draw(st.booleans()):
         use = draw(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=2), min_size=t, max_size=t))
-        extra["budget_use"] = np.array(use, dtype=np.int64)
-        extra["budget"] = np.array(draw(st.lists(st.integers(-1, 40), min_size=2, max_size=2)), dtype=np.int64)
+        units = np.array([draw(st.sampled_from([1, 2**32])), 1])  # bytes beside nodes
+        extra["budget_use"] = np.array(use, dtype=np.int64) * units
+        extra["budget"] = np.array(draw(st.lists(st.integers(-1, 40), min_size=2, max_size=2)), dtype=np.int64) * units
     extra["fixed_cost"] = draw(st.sampled_from([0.0, 0.01, 1.0]))
     return a_problem(requests, counts, capacity, price, **extra)
 
@@ -367,6 +368,39 @@ def test_a_budget_is_used_up_exactly_and_the_rest_goes_to_the_dearer_column() ->
 
     assert packing.price == 2 * 1.0 + 2 * 3.0
     assert packing.lower_bound is not None
+
+
+def test_a_budget_of_few_nodes_holds_beside_one_of_bytes() -> None:
+    """Three pools with limits of cpu and memory, and one reserved instance that two of them may use: a fuzz's find."""
+    gib = 2**30
+    # What a tenth of slack leaves; two pods at most on each.
+    large, small = (7200, 15461882266, 0, 2), (1800, 3865470567, 0, 2)
+    fat, gpu = (3600, 30923764532, 0, 2), (7200, 30923764532, 1, 2)
+    use = [
+        [8000, 0, 0, 0, 0, 1, 0],
+        [0, 8000, 16 * gib, 0, 0, 1, 0],
+        [0, 8000, 16 * gib, 0, 0, 0, 0],
+        [0, 0, 0, 4000, 32 * gib, 0, 0],
+        [0, 0, 0, 8000, 32 * gib, 0, 0],
+        [0, 0, 0, 8000, 16 * gib, 0, 0],
+        [0, 0, 0, 2000, 4 * gib, 0, 0],
+    ]
+    problem = a_problem(
+        [[100, 12 * gib, 0, 1], [100, gib // 8, 1, 1]],
+        [3, 4],
+        [large, large, large, fat, gpu, large, small],
+        [4e-8, 4e-8, 0.17, 0.3, 0.05, 0.17, 0.04],
+        allowed=np.array([[True] * 4 + [False, True, True], [False] * 4 + [True, False, False]]),
+        may_open=np.array([[True] * 4 + [False, True, False], [False] * 4 + [True, False, False]]),
+        budget_use=np.array(use),
+        budget=np.array([4000, 20000, 40 * gib, 16000, 40 * gib, 1, 3]),
+        fixed_cost=0.01,
+    )
+
+    packing = pack(problem)
+
+    assert broken_rules(problem, packing) == []
+    assert sum(node.times for node in packing.nodes) == 3
 
 
 def test_a_budget_that_right_sizing_frees_is_used_for_pods_that_were_left_over() -> None:

@@ -51,6 +51,12 @@ class Compact:
     member_counts: tuple[IntArray, ...]
 
     @cached_property
+    def budget_scale(self) -> FloatArray:
+        """(L,) the most of each budget that one node takes: beside bytes the solver would take nodes for nothing."""
+        scale: FloatArray = np.maximum(self.budget_use.max(axis=0, initial=1), 1).astype(np.float64)
+        return scale
+
+    @cached_property
     def asked(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """For each class the resources that one pod asks for, with how much."""
         return tuple(

@@ -40,7 +40,7 @@ class _Master:
         self._small = small
         classes, budgets = len(small.counts), len(small.budget)
         lower = np.concatenate([small.counts.astype(np.float64), np.full(budgets, -INFINITE)])
-        upper = np.concatenate([np.full(classes, INFINITE), small.budget.astype(np.float64)])
+        upper = np.concatenate([np.full(classes, INFINITE), small.budget / small.budget_scale])
         self._program = LinearProgram(lower, upper)
         self._seen: set[tuple[int, bytes]] = set()
         self.column = np.zeros(0, dtype=np.int64)
@@ -69,7 +69,7 @@ class _Master:
         for number in range(len(self._small.budget)):
             variable = np.concatenate([variable, np.arange(len(column))])
             row = np.concatenate([row, np.full(len(column), classes + number)])
-            value = np.concatenate([value, self._small.budget_use[column, number].astype(np.float64)])
+            value = np.concatenate([value, self._small.budget_use[column, number] / self._small.budget_scale[number]])
         self._program.add_variables(self._small.cost[column], variable, row, value)
         self.column = np.concatenate([self.column, column])
         self.counts = np.concatenate([self.counts, counts])
@@ -88,7 +88,7 @@ class _Master:
     def set_demand(self, counts: IntArray, budget: IntArray) -> None:
         classes = len(counts)
         lower = np.concatenate([counts.astype(np.float64), np.full(len(budget), -INFINITE)])
-        upper = np.concatenate([np.full(classes, INFINITE), np.maximum(budget, 0).astype(np.float64)])
+        upper = np.concatenate([np.full(classes, INFINITE), np.maximum(budget, 0) / self._small.budget_scale])
         self._program.set_rows(np.arange(len(lower)), lower, upper)
 
 
@@ -125,7 +125,7 @@ def pack_by_patterns(
         if solved.objective <= enough or stalled or _spent(work) >= effort.pattern_work or stop():
             break
         own = np.maximum(solved.duals[:classes], 0.0)
-        charge = small.cost + small.budget_use @ np.maximum(-solved.duals[classes:], 0.0)
+        charge = small.cost + small.budget_use @ (np.maximum(-solved.duals[classes:], 0.0) / small.budget_scale)
         found = 0
         for centre in (_CENTRE, 0.0):
             values = centre * fluid.class_values + (1 - centre) * own

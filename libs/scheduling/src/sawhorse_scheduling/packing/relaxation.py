@@ -44,7 +44,7 @@ class Relaxation:
         self.rounds = 0
         self._priced_with_fixed = False
         lower = np.concatenate([small.counts.astype(np.float64), np.full(budgets, -INFINITE)])
-        upper = np.concatenate([np.full(classes, INFINITE), small.budget.astype(np.float64)])
+        upper = np.concatenate([np.full(classes, INFINITE), small.budget / small.budget_scale])
         self._program = LinearProgram(lower, upper)
         self._active = np.zeros(0, dtype=np.int64)
         self._node_variable = np.zeros(0, dtype=np.int64)
@@ -114,7 +114,7 @@ class Relaxation:
         for number in range(len(small.budget)):
             variable.append(nodes)
             row.append(np.full(len(nodes), classes + number))
-            value.append(small.budget_use[columns, number].astype(np.float64))
+            value.append(small.budget_use[columns, number] / small.budget_scale[number])
         added = next_row - program.rows
         base = program.variables
         program.add_rows(np.full(added, -INFINITE), np.zeros(added))
@@ -142,7 +142,7 @@ class Relaxation:
             spread=np.maximum(spread, 0.0),
             class_values=values,
             resource_prices=prices,
-            budget_values=np.maximum(-solved.duals[classes : classes + budgets], 0.0),
+            budget_values=np.maximum(-solved.duals[classes : classes + budgets], 0.0) / small.budget_scale,
             worth=column_worth(small, values, prices),
         )
 

@@ -14,6 +14,7 @@ from sawhorse_scheduling.packing.compact import Compact
 from sawhorse_scheduling.packing.grow import grow
 from sawhorse_scheduling.packing.nodes import (
     NodeSet,
+    affordable,
     budget_left,
     fill_in,
     joined,
@@ -73,12 +74,19 @@ def place_rest(
 def _whole_nodes(small: Compact, fluid: Fluid, rest: IntArray, order: IntArray) -> NodeSet:
     """The whole part of the fluid's nodes, with pods; takes them from `rest`."""
     parts = [NodeSet.empty(small, np.zeros(0, dtype=np.int64))]
+    budget = small.budget
     for position in np.argsort(-fluid.nodes, kind="stable"):
         number = int(np.floor(fluid.nodes[position] + 1e-6))
         if number < 1:
             break
+        column = int(fluid.active[position])
+        # The fluid keeps to the budgets as far as the solver's tolerance goes.
+        number = min(number, int(affordable(small, budget)[column])) if len(budget) else number
+        if number < 1:
+            continue
+        budget = budget - number * small.budget_use[column]
         wanted = np.floor(fluid.spread[:, position] * (number / fluid.nodes[position]) + _ROUND_UP).astype(np.int64)
-        made = spread_over(small, int(fluid.active[position]), number, np.minimum(wanted, rest), order)
+        made = spread_over(small, column, number, np.minimum(wanted, rest), order)
         made = made.take(openable(small, made.column, made.counts))
         rest -= made.counts.sum(axis=0)
         parts.append(made)
