@@ -11,13 +11,25 @@ from hypothesis import strategies as st
 
 from sawhorse_model.instances import InstanceType
 from sawhorse_model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from sawhorse_model.pod import HostPort
 from sawhorse_model.requirements import RequirementSpec
 from sawhorse_scheduling.plan import Plan
 from sawhorse_scheduling.snapshot import Snapshot, SolveOptions
 from sawhorse_scheduling.solve import solve
 from sawhorse_testing.builders import RESERVATION_ID as ID
 from sawhorse_testing.builders import RESERVATION_KIND as KIND
-from sawhorse_testing.builders import ZONES, a_group, a_pool, a_spread, a_term, a_type, an_expression, with_reservations
+from sawhorse_testing.builders import (
+    ZONES,
+    a_group,
+    a_pool,
+    a_spread,
+    a_term,
+    a_type,
+    an_expression,
+    keep_apart,
+    keep_near,
+    with_reservations,
+)
 from sawhorse_testing.checker import check_plan
 from sawhorse_testing.plans import checked_plan
 
@@ -212,3 +224,23 @@ def test_the_checker_sees_a_reservation_that_is_overdrawn_or_not_named() -> None
     assert "reservation cr-1: 3 nodes, 2 instances are free" in overdrawn
     assert f"{first.name}: its claim does not name reservation cr-1" in nameless
     assert f"{first.name}: may be launched into a reservation that it does not count for" in confused
+
+
+def test_pods_whose_domain_others_read_are_bought_where_reservations_end() -> None:
+    """They are pinned to zone and capacity type: more to a reservation than it has instances."""
+    watcher = a_group(
+        "watcher",
+        more={"nvidia.com/gpu": 1},
+        labels={"app": "other"},
+        affinity=(keep_near(CAPACITY_TYPE),),
+        anti_affinity=(keep_apart(ZONE),),
+    )
+    port = (HostPort(8080),)
+
+    plan = plan_of(
+        pods=[a_group("web", 5, labels={"app": "web"}, host_ports=port), watcher],
+        pools=[a_pool([SMALL, reserved(MEDIUM, cr_1=2)])],
+    )
+
+    assert kinds(plan) == {"reserved": 2, "spot": 3}
+    assert [entry.pods for entry in plan.unschedulable] == [("default/watcher-0",)]

@@ -1,11 +1,13 @@
 """One attempt at a plan: every class in turn onto existing capacity, the rest dealt to domains and packed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
+from sawhorse_model.instances import CapacityType
+from sawhorse_model.labels import CAPACITY_TYPE
 from sawhorse_model.requirements import Operator, Requirement, Requirements
 from sawhorse_scheduling.arrays import BoolArray, IntArray
 from sawhorse_scheduling.classes import PodClass
@@ -16,7 +18,7 @@ from sawhorse_scheduling.filling import Demand, Item
 from sawhorse_scheduling.opener import Opener
 from sawhorse_scheduling.opening import Pattern
 from sawhorse_scheduling.problem import Problem
-from sawhorse_scheduling.topology import Combo, Tally, deal
+from sawhorse_scheduling.topology import Combo, Tally, deal, put
 
 
 @dataclass(slots=True, eq=False)
@@ -66,18 +68,19 @@ class Attempter:
         attempt = Attempt(problem.table.copy(), problem.topology.company.bound.copy())
         tally = Tally.start(problem.topology)
         demands: list[Demand] = []
+        dealt: list[tuple[Demand, Combo]] = []
         for members in self._order():
             count = min(members.count, caps.get(members.index, members.count))
             keys = problem.keys(members)
             if keys:
-                demands += self._by_domain(attempt, tally, members, count, keys, evenly=evenly)
+                dealt += self._by_domain(attempt, tally, members, count, keys, evenly=evenly)
                 continue
             left = count - self._fill(attempt, members, count, self._rank(members))
             attempt.dealt[members.index] = count
             extra = problem.topology.forbidden[members.index]
             if left:
                 demands.append(Demand(members.index, extra, left))
-        self._pack(attempt, demands)
+        self._pack(attempt, tally, demands, dealt)
         self.watch = Watch(self.watch.deadline)  # the first answer is told once
         return attempt
 
@@ -114,17 +117,32 @@ class Attempter:
         return count - left
 
     def _by_domain(
-        self, attempt: Attempt, tally: Tally, members: PodClass, count: int, keys: tuple[str, ...], *, evenly: bool
-    ) -> list[Demand]:
+        self,
+        attempt: Attempt,
+        tally: Tally,
+        members: PodClass,
+        count: int,
+        keys: tuple[str, ...],
+        *,
+        evenly: bool,
+        bought: bool = False,
+    ) -> list[tuple[Demand, Combo]]:
+        """Deal pods to domains and place what existing nodes there hold; what needs new nodes, and where.
+
+        Args:
+            bought: new nodes are no reserved ones.
+        """
         combos, where = self.combos(members, keys, attempt.table)
+        for combo in combos:
+            combo.new &= not (bought and _is_reserved(combo))
         left = deal(self.problem.topology, tally, members, count, combos, evenly=evenly)
-        attempt.dealt[members.index] = count - left
+        attempt.dealt[members.index] = attempt.dealt.get(members.index, 0) + count - left
         demands, ranks = [], self._rank(members)
         for index, combo in enumerate(combos):
             here = np.where(where == index, ranks, -1) if len(ranks) else ranks
             rest = combo.dealt - self._fill(attempt, members, combo.dealt, here)
             if rest:
-                demands.append(Demand(members.index, self._extra(members, combo), rest))
+                demands.append((Demand(members.index, self._extra(members, combo), rest), combo))
         return demands
 
     def _extra(self, members: PodClass, combo: Combo) -> Requirements:
@@ -216,10 +234,16 @@ class Attempter:
             self._values[key] = sorted({v for pool in self.problem.pools for v in pool.domain_values(key)})
         return self._values[key]
 
-    def _pack(self, attempt: Attempt, demands: list[Demand]) -> None:
+    def _pack(
+        self, attempt: Attempt, tally: Tally, demands: list[Demand], dealt: Sequence[tuple[Demand, Combo]]
+    ) -> None:
         """Open new nodes. Pods pinned to a domain only for others' rules go anywhere rather than nowhere."""
         topology = self.problem.topology
+        demands += [demand for demand, _ in dealt]
         self._open(attempt, demands)
+        if bought := self._beyond_reserved(attempt, tally, dealt):
+            self._open(attempt, bought)
+            demands += bought
         unpinned = [
             Demand(d.members, topology.forbidden[d.members], d.count)
             for d in demands
@@ -233,6 +257,20 @@ class Attempter:
             for load in pattern.loads:
                 for index, number in load.items():
                     attempt.placed[index] = attempt.placed.get(index, 0) + number
+
+    def _beyond_reserved(self, attempt: Attempt, tally: Tally, dealt: Sequence[tuple[Demand, Combo]]) -> list[Demand]:
+        """Deal anew what was dealt to reserved capacity, which has an end, and found none left."""
+        problem = self.problem
+        found: list[tuple[Demand, Combo]] = []
+        for demand, combo in dealt:
+            if demand.count and _is_reserved(combo):
+                members, count = problem.classes[demand.members], demand.count
+                put(problem.topology, tally, members.index, combo, -count)
+                attempt.dealt[members.index] -= count
+                demand.count = 0
+                keys = problem.keys(members)
+                found += self._by_domain(attempt, tally, members, count, keys, evenly=False, bought=True)
+        return [demand for demand, _ in found]
 
     def _open(self, attempt: Attempt, demands: list[Demand]) -> None:
         problem = self.problem
@@ -272,3 +310,7 @@ class Attempter:
             item = items.setdefault(key, Item(requests, options, owns, matches, ports, members.exotic))
             item.demands.append(demand)
         return list(items.values())
+
+
+def _is_reserved(combo: Combo) -> bool:
+    return combo.values.get(CAPACITY_TYPE) == CapacityType.RESERVED

@@ -358,8 +358,7 @@ class Combo:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts per group while pods are dealt out; per anti-affinity rule and domain, planned pods that carry it or that
-    it means."""
+    """Counts per group while pods are dealt out; per anti-affinity rule and domain, pods that carry it or it means."""
 
     counts: list[dict[str, int]]
     owners: dict[tuple[int, str | None], int] = field(default_factory=dict)
@@ -420,7 +419,7 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
             number = min(left, room) if room > 0 else left
         else:
             number = 1
-        _put(topology, tally, row, chosen, number)
+        put(topology, tally, row, chosen, number)
         recent[best[1]] += number
         left, steps = left - number, steps + 1
         if steps == 2 * len(combos):
@@ -432,7 +431,7 @@ def deal(topology: Topology, tally: Tally, members: PodClass, count: int, combos
                 bulk = min([bulk, *(room - 1 for c in combos if (room := c.room - c.dealt) > 0 or not c.new)])
             if regular and bulk > 0 and all(r == 2 for r in recent):
                 for combo in combos:
-                    _put(topology, tally, row, combo, bulk)
+                    put(topology, tally, row, combo, bulk)
                 left -= bulk * len(combos)
             recent, steps = [0] * len(combos), 0
     return 0
@@ -470,7 +469,8 @@ def _regular(combos: Sequence[Combo]) -> bool:
     return True
 
 
-def _put(topology: Topology, tally: Tally, row: int, combo: Combo, count: int) -> None:
+def put(topology: Topology, tally: Tally, row: int, combo: Combo, count: int) -> None:
+    """Deal pods of a class (its row) to a combination; a negative count takes them back."""
     combo.dealt += count
     for group, weight in topology.counted_by[row].items():
         value = combo.values.get(topology.groups[group].key)
