@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from sawhorse_model.cluster import Namespace
-from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, WELL_KNOWN, ZONE
+from sawhorse_model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from sawhorse_model.meta import ObjectMeta
 from sawhorse_model.pod import PodAffinityTerm
 from sawhorse_model.selectors import LabelSelector
@@ -20,6 +20,7 @@ from sawhorse_testing.builders import (
     a_pool,
     a_selector,
     a_spread,
+    a_term,
     a_type,
     an_expression,
     bound,
@@ -313,3 +314,29 @@ def test_preferred_anti_affinity_by_hostname_makes_no_nodes_and_that_is_said() -
 
     assert len(plan.new_nodes) == 1
     assert any("preferred anti-affinity" in warning for warning in plan.warnings)
+
+
+def test_a_new_node_that_may_turn_out_as_a_domain_is_measured_from() -> None:
+    """The plain pod's node comes as a small type, or as one that the picky pod accepts: then spot is a domain, with one
+    pod, and on-demand would be two ahead. No pool makes a spot node for the picky pod itself."""
+    kinds = [
+        a_type("small", "2", "4Gi", price=0.1, spot=0.04),
+        a_type("large", "8", "16Gi", price=0.38, spot=0.17),
+        a_type("fat", "4", "32Gi", price=0.3),
+    ]
+    two_types = replace(an_expression(INSTANCE_TYPE, "Exists"), min_values=2)
+    alone = {"labels": {"app": "web"}, "anti_affinity": (keep_apart(),)}
+    nodes = [a_node(f"n{n}", "2", pods=[bound(a_pod(f"b{n}", **alone), f"n{n}")]) for n in range(2)]
+    picky = a_group(
+        "picky",
+        required_terms=(a_term(an_expression(INSTANCE_TYPE, "NotIn", "small")),),
+        spread=(a_spread(CAPACITY_TYPE),),
+        **alone,
+    )
+
+    pools = [a_pool(kinds, requirements=[two_types])]
+
+    plan = plan_of(pods=[a_group("plain", **alone), picky], nodes=nodes, pools=pools)
+
+    assert [node.pods for node in plan.new_nodes] == [("default/plain-0",)]
+    assert [entry.pods for entry in plan.unschedulable] == [("default/picky-0",)]

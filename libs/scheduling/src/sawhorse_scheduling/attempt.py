@@ -134,7 +134,8 @@ class Attempter:
         """
         combos, where = self.combos(members, keys, attempt.table)
         for combo in combos:
-            combo.new &= not (bought and _is_reserved(combo))
+            if bought and _is_reserved(combo):  # a domain all the same, from which spread is measured
+                combo.new, combo.is_domain = False, combo.is_domain or combo.new
         left = deal(self.problem.topology, tally, members, count, combos, evenly=evenly)
         attempt.dealt[members.index] = attempt.dealt.get(members.index, 0) + count - left
         demands, ranks = [], self._rank(members)

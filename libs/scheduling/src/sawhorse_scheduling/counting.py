@@ -68,8 +68,8 @@ class Counting:
             if domain is None:
                 continue
             most[domain] = most.get(domain, 0) + int(numbers[row])
-            if certain:
-                sure[domain] = sure.get(domain, 0) + int(numbers[row])
+            # If it takes part it is a domain, whoever is there; and if not, its pods are none of the least.
+            sure[domain] = sure.get(domain, 0) + (int(numbers[row]) if certain else 0)
         return sure, most
 
     def _domain(self, rule: SpreadGroup, pattern: Pattern, labels: dict[str, str]) -> tuple[str | None, bool]:

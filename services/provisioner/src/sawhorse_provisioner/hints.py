@@ -34,7 +34,7 @@ OLDEST_SERVER = (1, 35)  # older ones clear a nomination that is not their own
 _SWEEP_EVERY = 10.0
 _FOLLOW_EVERY = 0.1  # seconds: kube-scheduler places some hundred pods a second, also those that lost their hint
 _FOLLOW_SHARE = 4  # where a look takes long, at most every so many times as long
-_LONGEST = 20.0  # seconds for the hints of nodes that open together
+_LONGEST = 30.0  # seconds for the hints of nodes that open together
 _WAIT = 40.0  # seconds: whatever happens, a node is opened then
 _SEEN_WITHIN = 2.0  # seconds
 _AGAIN = 2.0  # seconds until a hint that has not come back to us is given anew
@@ -42,7 +42,7 @@ _REMEMBERED = 60.0  # seconds: in that time a node is not hinted by the hook onc
 _PARALLEL = 32
 _LOOK = 0.05
 _STILL = 0.5  # seconds without a dropped hint after which kube-scheduler is taken to be done with trying
-_RESTLESS = 12.0  # seconds: then the nodes are opened in any case
+_RESTLESS = 20.0  # seconds: then the nodes are opened in any case
 
 
 @dataclass(frozen=True, slots=True)
