@@ -174,6 +174,34 @@ async def test_a_node_stays_closed_while_kube_scheduler_still_drops_hints(world:
     assert last == dict.fromkeys(names, world.node().meta.name)
 
 
+async def test_nodes_are_not_held_group_after_group_by_a_kube_scheduler_that_is_never_done(
+    world: Any, looptime: Any
+) -> None:
+    loop = asyncio.get_running_loop()
+    world.node_class()
+    world.pool()
+    held: list[float] = []
+
+    async def drop_all() -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            for name in hinted(world):
+                await clear(world, name)
+
+    async with world.leading(), asyncio.TaskGroup() as group:
+        dropper = group.create_task(drop_all())
+        for number in range(2):
+            world.pod(f"web-{number}", cpu="1500m")
+            began = loop.time()
+            await world.until(lambda n=number: sum(c.is_registered for c in world.claims()) > n, seconds=60)
+            held.append(loop.time() - began)
+            world.bind(f"web-{number}", world.nodes()[number].meta.name)
+        dropper.cancel()
+
+    assert held[0] > 20
+    assert held[1] < 12
+
+
 async def test_without_hints_nothing_is_nominated(world: Any, looptime: Any) -> None:
     world.settings = {"nominate_pods": "off"}
     world.node_class()

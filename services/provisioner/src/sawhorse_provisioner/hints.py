@@ -9,6 +9,7 @@ elsewhere by now, are cleared. Own hints are told from a preemption's by their f
 """
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ _REMEMBERED = 60.0  # seconds: in that time a node is not hinted by the hook onc
 _PARALLEL = 32
 _LOOK = 0.05
 _STILL = 0.5  # seconds without a dropped hint after which kube-scheduler is taken to be done with trying
-_RESTLESS = 20.0  # seconds: then the nodes are opened in any case
+_RESTLESS = 20.0  # seconds: then nodes are opened in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Hints:
         self._enabled: bool | None = None if mode == "auto" else mode == "on"
         self._given: dict[str, _Given] = {}  # by the uid of a pod
         self._told: dict[str, _Told] = {}  # by node
+        self._stilled = -math.inf  # when kube-scheduler was last waited for, the loop's time
         self._gathering = Gathering(self._others_come, self._hint_all, self._hint_dropped)
 
     async def hinted(self, claim: NodeClaim, node: Node) -> bool:
@@ -117,18 +119,20 @@ class Hints:
             log.info(
                 "pods hinted", nodes=len(nodes), pods=sum(done), expected=sum(len(expected.get(c, ())) for c in nodes)
             )
-        now = asyncio.get_running_loop().time()
+        now = self._stilled = asyncio.get_running_loop().time()
         self._told |= {name: _Told(now, [pair for pair in due if pair[1] == name]) for name in nodes.values()}
 
     async def _until_still(self, due: Sequence[tuple[Pod, str]]) -> None:
         """Hint again what is dropped until kube-scheduler has tried all that it wants to try.
 
         New nodes are a reason for it to try every pod that waits, one after the other, for seconds where there are
-        many. Who is tried while its node is closed loses its hint, and then others take its place.
+        many. Who is tried while its node is closed loses its hint, and then others take its place. Where it is never
+        done, nodes that come group after group must not wait for it each time: no longer than since the last wait.
         """
         loop = asyncio.get_running_loop()
         began = last = loop.time()
-        while due and (now := loop.time()) - last < _STILL and now - began < _RESTLESS:
+        longest = min(_RESTLESS, began - self._stilled)
+        while due and (now := loop.time()) - last < _STILL and now - began < longest:
             if await self._hint_again(due):
                 last = loop.time()
             else:
