@@ -23,11 +23,12 @@ class Work:
     def others_come(self, here: Collection[str]) -> bool:
         return bool(self.coming - set(here))
 
-    async def do(self, nodes: Mapping[str, str]) -> None:
+    async def do(self, nodes: Mapping[str, str]) -> list[str]:
         await asyncio.sleep(self._seconds)
         self.groups.append(sorted(nodes))
         if self._error is not None:
             raise self._error
+        return sorted(nodes, reverse=True)
 
     async def finish(self, nodes: Mapping[str, str]) -> None:
         self.finished.append(sorted(nodes))
@@ -116,7 +117,7 @@ async def test_when_the_work_fails_who_waits_goes_on(looptime: int) -> None:
 async def test_who_has_gathered_leaves_at_the_same_moment(looptime: int) -> None:
     work = Work(coming=["a", "b"])
     gathering = work.gathering()
-    left: dict[str, float] = {}
+    left: dict[str, float] = {}  # in the order of leaving
 
     async def stay(at: float, claim: str, busy: float) -> None:
         await join_after(gathering, at, claim)
@@ -129,6 +130,7 @@ async def test_who_has_gathered_leaves_at_the_same_moment(looptime: int) -> None
         group.create_task(stay(0.5, "b", 0.6))
 
     assert left["a"] == left["b"]
+    assert list(left) == ["b", "a"]  # as the work has said
     assert work.finished == [["a", "b"]]
 
 

@@ -5,7 +5,7 @@ It knows nothing of hints. The waits are short and have a bound; who comes alone
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 _LOOK = 0.1
 _IDLE = 4.0  # seconds without a new node after which nobody is waited for
@@ -21,7 +21,8 @@ class _Group:
         self.last = now
         self.done = asyncio.Event()
         self.inside: set[str] = set()  # who has not said that it leaves
-        self.left = asyncio.Event()
+        self.left = False
+        self.turns: dict[str, asyncio.Future[None]] = {}  # of those who wait for the others, in the order of leaving
 
 
 class Gathering:
@@ -29,14 +30,14 @@ class Gathering:
 
     Args:
         others_come: whether there is anybody to wait for, besides those who are here.
-        work: done once for all who have gathered, by claim.
+        work: done once for all who have gathered, by claim; tells in which order they are to leave.
         finish: done when they are about to leave, by claim.
     """
 
     def __init__(
         self,
         others_come: Callable[[Collection[str]], bool],
-        work: Callable[[Mapping[str, str]], Awaitable[None]],
+        work: Callable[[Mapping[str, str]], Awaitable[Sequence[str]]],
         finish: Callable[[Mapping[str, str]], Awaitable[None]],
     ) -> None:
         self._others_come = others_come
@@ -71,7 +72,8 @@ class Gathering:
                 self._close(group)
                 group.inside = set(group.members)
                 self._inside |= dict.fromkeys(group.members, group)
-                await self._work(group.members)
+                order = await self._work(group.members)
+                group.members = {claim: group.members[claim] for claim in order}
         finally:
             self._close(group)
             group.done.set()
@@ -79,21 +81,29 @@ class Gathering:
     async def leave(self, claim: str) -> None:
         """Wait until all who have gathered with this one want to leave; at once for who is not in a group."""
         group = self._inside.pop(claim, None)
-        if group is None:
+        if group is None or group.left:
             return
+        loop = asyncio.get_running_loop()
+        turn = group.turns[claim] = loop.create_future()
         group.inside.discard(claim)
         try:
             async with asyncio.timeout(_LEAVING):
-                if group.inside:
-                    await group.left.wait()
-                elif not group.left.is_set():
+                if not group.inside:
                     await self._finish(group.members)
+                    loop.call_soon(self._open, group)  # when this one waits for its turn like the others
+                await asyncio.shield(turn)
         except TimeoutError:
-            pass
-        group.left.set()
-        for name in group.inside:  # who comes later goes without waiting
-            if self._inside.get(name) is group:
-                del self._inside[name]
+            self._open(group)
+
+    def _open(self, group: _Group) -> None:
+        """Let all who wait leave, one right after the other; who comes later goes without waiting."""
+        group.left = True
+        for claim in group.members:
+            if claim in group.turns and not group.turns[claim].done():
+                group.turns[claim].set_result(None)
+        for claim in group.inside:
+            if self._inside.get(claim) is group:
+                del self._inside[claim]
 
     def _is_complete(self, group: _Group) -> bool:
         now = asyncio.get_running_loop().time()

@@ -22,6 +22,7 @@ from sawhorse_model.labels import HINT_MANAGER
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.pod import Pod
+from sawhorse_model.resources import Resources, subtract
 from sawhorse_provisioner.cluster_state import ClusterState
 from sawhorse_provisioner.expectations import by_target
 from sawhorse_provisioner.gathering import Gathering
@@ -104,8 +105,8 @@ class Hints:
         claims = (self._state.claim(name) for name in self._state.expected.targets() if name not in here)
         return any(c is not None and not c.is_registered and not self._state.is_going(c) for c in claims)
 
-    async def _hint_all(self, nodes: Mapping[str, str]) -> None:
-        """Hint for nodes that open together, by claim."""
+    async def _hint_all(self, nodes: Mapping[str, str]) -> Sequence[str]:
+        """Hint for nodes that open together, by claim; in which order they should open."""
         expected = by_target(*self._expected())
         due = [(pod, node) for claim, node in nodes.items() for pod in self._due(expected.get(claim, []), node)]
         try:
@@ -121,6 +122,31 @@ class Hints:
             )
         now = self._stilled = asyncio.get_running_loop().time()
         self._told |= {name: _Told(now, [pair for pair in due if pair[1] == name]) for name in nodes.values()}
+        return self._fullest_first(nodes)
+
+    def _fullest_first(self, nodes: Mapping[str, str]) -> list[str]:
+        """Claims by how many small pods their node has room for beside those that are hinted to it.
+
+        All open within a moment, in which kube-scheduler tries some pods whose node is not open yet. On a node that is
+        full they find no room, and are hinted again; with room they would stay, and whoever follows them.
+        """
+        asked = {name: [pod.spec.requests for pod, _ in self._told[name].due] for name in nodes.values()}
+        smallest: dict[str, int] = {}
+        for requests in (r for found in asked.values() for r in found):
+            for resource, amount in requests.items():
+                if amount:
+                    smallest[resource] = min(amount, smallest.get(resource, amount))
+
+        def room(claim: str) -> int:
+            node = self._state.node(nodes[claim])
+            if node is None:
+                return 0
+            free: Resources = node.allocatable
+            for requests in asked[nodes[claim]]:
+                free = subtract(free, requests)
+            return min((free.get(resource, 0) // amount for resource, amount in smallest.items()), default=0)
+
+        return sorted(nodes, key=room)
 
     async def _until_still(self, due: Sequence[tuple[Pod, str]]) -> None:
         """Hint again what is dropped until kube-scheduler has tried all that it wants to try.
