@@ -181,6 +181,28 @@ def test_a_pod_whose_place_another_took_waits_a_moment_as_the_others_place_may_b
     assert not expected.is_patient(pod)
 
 
+def test_a_pod_that_kube_scheduler_claims_for_a_moment_is_as_patient_as_before() -> None:
+    """While kube-scheduler has chosen a node for it, it waits for no other; then it may be given up again."""
+    clock = SetClock()
+    state, expected = SomeCapacity(), Expectations(clock, SETTLE)
+    state.add_claim("c1")
+    (pod,) = replicas(1)
+    expected.add(state, "c1", [pod])
+    state.complete("c1", "n1", cpu=1500)
+    assert expected.assign(state, [pod]) == {pod.meta.key: "c1"}
+    assert expected.assign(state, []) == {}
+    state.bound["n1"] = [a_pod("other", cpu="1")]
+
+    assert expected.assign(state, [pod]) == {}
+    assert expected.is_patient(pod)
+    clock.seconds = PATIENCE / 2
+    assert expected.assign(state, []) == {}
+    assert expected.assign(state, [pod]) == {}
+    assert expected.is_patient(pod)
+    clock.seconds = PATIENCE + 1
+    assert not expected.is_patient(pod)
+
+
 def test_a_pod_on_a_node_that_ends_and_one_whose_claim_goes_are_planned_anew_at_once() -> None:
     state, expected = SomeCapacity(), Expectations(SetClock(), SETTLE)
     state.add_claim("c1")

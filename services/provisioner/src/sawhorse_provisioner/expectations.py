@@ -56,7 +56,7 @@ class Expectations:
         self._clock = clock
         self._settle = settle
         self._by_target: dict[str, _Expected] = {}  # node or claim → what it waits for, in the order of planning
-        self._last: dict[str, str] = {}  # uid of a pod → where the last call put it
+        self._last: dict[str, str] = {}  # uid of a pod → where the last call that knew of it put it
         self._displaced: dict[str, float] = {}  # uid of a pod → when its place was seen to be taken, monotonic
 
     def add(self, state: Capacity, target: str, pods: Iterable[Pod]) -> None:
@@ -138,7 +138,10 @@ class Expectations:
                     targets.pop(0)
         members = [pod for members in waiting.values() for pod in members]
         self._note_displaced(members, found, timely)
-        self._last = {p.meta.uid: found[p.meta.key] for p in members if p.meta.key in found}
+        here = {p.meta.uid for p in members}
+        # Who is not asked about this time may be again: kube-scheduler claims a pod for a moment and gives up on it.
+        apart = {uid: at for uid, at in self._last.items() if uid not in here and at in self._by_target}
+        self._last = apart | {p.meta.uid: found[p.meta.key] for p in members if p.meta.key in found}
         return found
 
     def is_patient(self, pod: Pod) -> bool:
@@ -148,7 +151,8 @@ class Expectations:
 
     def _note_displaced(self, waiting: Sequence[Pod], found: Mapping[str, str], timely: Collection[str]) -> None:
         now = self._clock.monotonic()
-        displaced: dict[str, float] = {}
+        here = {p.meta.uid for p in waiting}
+        displaced = {u: at for u, at in self._displaced.items() if u not in here and now < at + PATIENCE}
         for pod in waiting:
             uid = pod.meta.uid
             if pod.meta.key in found or pod.node_name:  # who is on a node that ends has no time to lose
