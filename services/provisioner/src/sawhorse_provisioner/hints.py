@@ -239,7 +239,7 @@ class Hints:
                 and pod.meta.uid in self._given
                 and now.meta.uid == pod.meta.uid
                 and now.is_provisionable
-                and now.nominated_node != node
+                and not now.nominated_node
                 and self._is_told(pod)
             ):
                 found.append((now, node))
@@ -252,9 +252,10 @@ class Hints:
         more: list[Pod] = []
         for pod in expected:
             given = self._given.get(pod.meta.uid)
-            is_on_its_way = (
-                given is not None and given.node == node and now - given.at < _AGAIN and not self._is_told(pod)
-            )
+            is_fresh = given is not None and given.node == node and now - given.at < _AGAIN
+            # What kube-scheduler drops is given again at once; what somebody else writes over it, as another leader
+            # may for a moment, is not fought about.
+            is_on_its_way = is_fresh and not (self._is_told(pod) and not pod.nominated_node)
             is_there = pod.nominated_node == node or is_on_its_way
             (there if is_there else more).append(pod)
         return harmless(there, more)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sawhorse_model.meta import find_condition
+from sawhorse_model.meta import Condition, find_condition
 from sawhorse_model.nodeclaim import NodeClaim
 from sawhorse_model.nodeclass import NodeClass
 from sawhorse_model.nodepool import NodePool
@@ -27,6 +27,14 @@ class _Record:
     outcomes: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     reason: str = ""  # of the last failure
     message: str = ""
+
+    def adopt(self, known: Condition | None) -> None:
+        """Take over what the pool's condition says."""
+        if known is not None and known.status == "True":
+            self.outcomes.append(True)
+        elif known is not None and known.status == "False":
+            self.outcomes.extend([False] * TOO_MANY)
+            self.reason, self.message = known.reason, known.message
 
 
 class PoolHealth:
@@ -61,6 +69,8 @@ class PoolHealth:
             changed = changed or node_class.meta.generation != pool.node_class_observed_generation
         if changed:
             record.outcomes.clear()
+        elif not record.outcomes:
+            record.adopt(known)  # what another leader saw, who may still be at work, is not contradicted
         if not record.outcomes:
             message = "No node has registered or failed to since the pool or its NodeClass changed"
             return Judgement(NODE_REGISTRATION_HEALTHY, "Unknown", "AwaitingReconciliation", message)
@@ -76,10 +86,5 @@ class PoolHealth:
         record = self._records.get(pool.meta.name)
         if record is None or record.uid != pool.meta.uid:
             record = self._records[pool.meta.name] = _Record(pool.meta.uid)
-            known = find_condition(pool.conditions, NODE_REGISTRATION_HEALTHY)
-            if known is not None and known.status == "True":
-                record.outcomes.append(True)
-            elif known is not None and known.status == "False":
-                record.outcomes.extend([False, False])
-                record.reason, record.message = known.reason, known.message
+            record.adopt(find_condition(pool.conditions, NODE_REGISTRATION_HEALTHY))
         return record
