@@ -63,6 +63,7 @@ EPHEMERAL: frozenset[tuple[str, str]] = frozenset(
         ("node.kubernetes.io/unreachable", NO_SCHEDULE),
         ("node.cloudprovider.kubernetes.io/uninitialized", NO_SCHEDULE),
         (UNREGISTERED_TAINT, NO_EXECUTE),
+        (UNREGISTERED_TAINT, NO_SCHEDULE),  # on its way to being lifted
     },
 )
 

@@ -31,6 +31,7 @@ from sawhorse_provisioner.registration import (
     lacks_unregistered_taint,
     missing_for_initialization,
     registration_patch,
+    softening_patch,
 )
 from sawhorse_provisioner.steps import Step
 from sawhorse_provisioner.termination import ClaimTermination
@@ -161,6 +162,8 @@ class Lifecycle:
             message = f"Node {node.meta.name} joined without the taint karpenter.sh/unregistered; check spec.userData"
             self._announcer.warn(NODECLAIM, claim.meta, "UnregisteredTaintMissing", message)
         with self._steps.at(Step.HINTED):
+            if patch := softening_patch(await self._kube.get_raw(NODE, node.meta.name)):
+                self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
             pending = await self._pending_hooks(claim, node)
         claim = self._state.claim(claim.meta.name) or claim  # a hook may have written it
         raw = await self._kube.get_raw(NODE, node.meta.name)

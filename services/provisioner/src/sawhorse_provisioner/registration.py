@@ -14,7 +14,7 @@ from sawhorse_model.labels import (
 from sawhorse_model.manifests.fields import taint_to_raw
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_model.taints import is_ephemeral
+from sawhorse_model.taints import NO_SCHEDULE, is_ephemeral
 
 Raw = Mapping[str, Any]
 
@@ -73,6 +73,20 @@ def _taints(before: list[dict[str, Any]], claim: NodeClaim, labels: Raw, *, lift
         present = {(t.get("key"), t.get("effect")) for t in taints}
         taints += [taint_to_raw(t) for t in (*claim.taints, *claim.startup_taints) if (t.key, t.effect) not in present]
     return [t for t in taints if t.get("key") != UNREGISTERED_TAINT] if lift else taints
+
+
+def softening_patch(node: Raw) -> dict[str, Any]:
+    """The patch that makes the taint which keeps pods off one that evicts none; empty when it is so already.
+
+    The controller that evicts hears of pods and of nodes on two streams. It would end a pod that was bound the moment
+    the taint was lifted, if it read of the pod first.
+    """
+    before = list((node.get("spec") or {}).get("taints") or ())
+    taints = [{**t, "effect": NO_SCHEDULE} if t.get("key") == UNREGISTERED_TAINT else t for t in before]
+    if taints == before:
+        return {}
+    version = (node.get("metadata") or {}).get("resourceVersion", "")
+    return {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
 
 
 def lacks_unregistered_taint(node: Node) -> bool:
