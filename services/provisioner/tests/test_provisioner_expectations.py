@@ -161,7 +161,8 @@ def test_the_scheduler_has_its_time_and_then_the_pods_are_planned_again() -> Non
     assert not expected.is_patient(pods[0])
 
 
-def test_a_pod_whose_place_another_took_waits_a_moment_as_the_others_place_may_be_left_for_it() -> None:
+def placed() -> tuple[SetClock, SomeCapacity, Expectations, Pod]:
+    """A pod with a place on an open node that has room for it alone."""
     clock = SetClock()
     state, expected = SomeCapacity(), Expectations(clock, SETTLE)
     state.add_claim("c1")
@@ -169,6 +170,11 @@ def test_a_pod_whose_place_another_took_waits_a_moment_as_the_others_place_may_b
     expected.add(state, "c1", [pod])
     state.complete("c1", "n1", cpu=1500)
     assert expected.assign(state, [pod]) == {pod.meta.key: "c1"}
+    return clock, state, expected, pod
+
+
+def test_a_pod_whose_place_another_took_waits_a_moment_as_the_others_place_may_be_left_for_it() -> None:
+    clock, state, expected, pod = placed()
     state.bound["n1"] = [a_pod("other", cpu="1")]
 
     assert expected.assign(state, [pod]) == {}
@@ -183,13 +189,7 @@ def test_a_pod_whose_place_another_took_waits_a_moment_as_the_others_place_may_b
 
 def test_a_pod_that_kube_scheduler_claims_for_a_moment_is_as_patient_as_before() -> None:
     """While kube-scheduler has chosen a node for it, it waits for no other; then it may be given up again."""
-    clock = SetClock()
-    state, expected = SomeCapacity(), Expectations(clock, SETTLE)
-    state.add_claim("c1")
-    (pod,) = replicas(1)
-    expected.add(state, "c1", [pod])
-    state.complete("c1", "n1", cpu=1500)
-    assert expected.assign(state, [pod]) == {pod.meta.key: "c1"}
+    clock, state, expected, pod = placed()
     assert expected.assign(state, []) == {}
     state.bound["n1"] = [a_pod("other", cpu="1")]
 

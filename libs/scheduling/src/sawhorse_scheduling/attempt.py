@@ -1,6 +1,6 @@
 """One attempt at a plan: every class in turn onto existing capacity, the rest dealt to domains and packed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -68,19 +68,18 @@ class Attempter:
         attempt = Attempt(problem.table.copy(), problem.topology.company.bound.copy())
         tally = Tally.start(problem.topology)
         demands: list[Demand] = []
-        dealt: list[tuple[Demand, Combo]] = []
         for members in self._order():
             count = min(members.count, caps.get(members.index, members.count))
             keys = problem.keys(members)
             if keys:
-                dealt += self._by_domain(attempt, tally, members, count, keys, evenly=evenly)
+                demands += self._by_domain(attempt, tally, members, count, keys, evenly=evenly)
                 continue
             left = count - self._fill(attempt, members, count, self._rank(members))
             attempt.dealt[members.index] = count
             extra = problem.topology.forbidden[members.index]
             if left:
                 demands.append(Demand(members.index, extra, left))
-        self._pack(attempt, tally, demands, dealt)
+        self._pack(attempt, tally, demands)
         self.watch = Watch(self.watch.deadline)  # the first answer is told once
         return attempt
 
@@ -126,7 +125,7 @@ class Attempter:
         *,
         evenly: bool,
         bought: bool = False,
-    ) -> list[tuple[Demand, Combo]]:
+    ) -> list[Demand]:
         """Deal pods to domains and place what existing nodes there hold; what needs new nodes, and where.
 
         Args:
@@ -143,7 +142,7 @@ class Attempter:
             here = np.where(where == index, ranks, -1) if len(ranks) else ranks
             rest = combo.dealt - self._fill(attempt, members, combo.dealt, here)
             if rest:
-                demands.append((Demand(members.index, self._extra(members, combo), rest), combo))
+                demands.append(Demand(members.index, self._extra(members, combo), rest, combo))
         return demands
 
     def _extra(self, members: PodClass, combo: Combo) -> Requirements:
@@ -235,19 +234,15 @@ class Attempter:
             self._values[key] = sorted({v for pool in self.problem.pools for v in pool.domain_values(key)})
         return self._values[key]
 
-    def _pack(
-        self, attempt: Attempt, tally: Tally, demands: list[Demand], dealt: Sequence[tuple[Demand, Combo]]
-    ) -> None:
+    def _pack(self, attempt: Attempt, tally: Tally, demands: list[Demand]) -> None:
         """Open new nodes. Pods pinned to a domain only for others' rules go anywhere rather than nowhere."""
         topology = self.problem.topology
-        demands += [demand for demand, _ in dealt]
         self._open(attempt, demands)
-        if bought := self._beyond_reserved(attempt, tally, dealt):
+        if bought := self._beyond_reserved(attempt, tally, demands):
             self._open(attempt, bought)
-            demands += bought
         unpinned = [
             Demand(d.members, topology.forbidden[d.members], d.count)
-            for d in demands
+            for d in (*demands, *bought)
             if d.count
             and d.extra != topology.forbidden[d.members]
             and topology.may_be_anywhere(self.problem.classes[d.members])
@@ -259,19 +254,19 @@ class Attempter:
                 for index, number in load.items():
                     attempt.placed[index] = attempt.placed.get(index, 0) + number
 
-    def _beyond_reserved(self, attempt: Attempt, tally: Tally, dealt: Sequence[tuple[Demand, Combo]]) -> list[Demand]:
+    def _beyond_reserved(self, attempt: Attempt, tally: Tally, demands: list[Demand]) -> list[Demand]:
         """Deal anew what was dealt to reserved capacity, which has an end, and found none left."""
         problem = self.problem
-        found: list[tuple[Demand, Combo]] = []
-        for demand, combo in dealt:
-            if demand.count and _is_reserved(combo):
+        found: list[Demand] = []
+        for demand in demands:
+            if demand.count and demand.combo is not None and _is_reserved(demand.combo):
                 members, count = problem.classes[demand.members], demand.count
-                put(problem.topology, tally, members.index, combo, -count)
+                put(problem.topology, tally, members.index, demand.combo, -count)
                 attempt.dealt[members.index] -= count
                 demand.count = 0
                 keys = problem.keys(members)
                 found += self._by_domain(attempt, tally, members, count, keys, evenly=False, bought=True)
-        return [demand for demand, _ in found]
+        return found
 
     def _open(self, attempt: Attempt, demands: list[Demand]) -> None:
         problem = self.problem

@@ -12,6 +12,7 @@ from sawhorse_scheduling.daemons import clash
 from sawhorse_scheduling.hosts import host_room
 from sawhorse_scheduling.pools import PoolTable
 from sawhorse_scheduling.problem import Option, holds_daemons
+from sawhorse_scheduling.topology import Combo
 
 CHUNK = 4  # a step places at most this fraction of what fits, so that the rest of the mix stays balanced
 
@@ -23,6 +24,7 @@ class Demand:
     members: int
     extra: Requirements
     count: int
+    combo: Combo | None = None  # the domain
 
 
 @dataclass(slots=True, eq=False)

@@ -248,13 +248,12 @@ def build_pool_table(index: int, pool: Pool, snapshot: Snapshot, axis: Axis, sto
     )
     usable = not (options.min_values_strict and asks_for_choice(template))
     asked = [key for key in options.reservation_labels if key in template]
-    zone_of, bought_of = template.get_or_any(ZONE), template.get_or_any(CAPACITY_TYPE)
-    zones = {z for z in {o.zone for t in types for o in t.offerings} if zone_of.has(z)}
-    capacity_types = {c for c in CapacityType if bought_of.has(c.value)}
+    one_of_each = {(o.zone, o.capacity_type): o for t in types for o in t.offerings}
+    allowed = {way for way, o in one_of_each.items() if o.allowed_by(template)}
     offers: dict[tuple[int, str, str, str], float] = {}
     for t, kind in enumerate(types):
         for o in kind.offerings:
-            if not (o.available and o.zone in zones and o.capacity_type in capacity_types):
+            if not o.available or (o.zone, o.capacity_type) not in allowed:
                 continue
             if is_reserved(o) and not (usable and stock.has(o)):
                 continue

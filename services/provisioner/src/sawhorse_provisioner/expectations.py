@@ -137,8 +137,8 @@ class Expectations:
                 while targets and not take(pod, slot, targets[0]):
                     targets.pop(0)
         members = [pod for members in waiting.values() for pod in members]
-        self._note_displaced(members, found, timely)
         here = {p.meta.uid for p in members}
+        self._note_displaced(members, here, found, timely)
         # Who is not asked about this time may be again: kube-scheduler claims a pod for a moment and gives up on it.
         apart = {uid: at for uid, at in self._last.items() if uid not in here and at in self._by_target}
         self._last = apart | {p.meta.uid: found[p.meta.key] for p in members if p.meta.key in found}
@@ -149,9 +149,10 @@ class Expectations:
         since = self._displaced.get(pod.meta.uid)
         return since is not None and self._clock.monotonic() < since + PATIENCE
 
-    def _note_displaced(self, waiting: Sequence[Pod], found: Mapping[str, str], timely: Collection[str]) -> None:
+    def _note_displaced(
+        self, waiting: Sequence[Pod], here: Collection[str], found: Mapping[str, str], timely: Collection[str]
+    ) -> None:
         now = self._clock.monotonic()
-        here = {p.meta.uid for p in waiting}
         displaced = {u: at for u, at in self._displaced.items() if u not in here and now < at + PATIENCE}
         for pod in waiting:
             uid = pod.meta.uid

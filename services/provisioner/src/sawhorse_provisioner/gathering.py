@@ -22,7 +22,7 @@ class _Group:
         self.done = asyncio.Event()
         self.inside: set[str] = set()  # who has not said that it leaves
         self.left = False
-        self.turns: dict[str, asyncio.Future[None]] = {}  # of those who wait for the others, in the order of leaving
+        self.turns: dict[str, asyncio.Future[None]] = {}  # of those who wait for the others
 
 
 class Gathering:
@@ -91,7 +91,7 @@ class Gathering:
                 if not group.inside:
                     await self._finish(group.members)
                     loop.call_soon(self._open, group)  # when this one waits for its turn like the others
-                await asyncio.shield(turn)
+                await turn
         except TimeoutError:
             self._open(group)
 

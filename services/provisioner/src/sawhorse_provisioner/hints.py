@@ -255,7 +255,7 @@ class Hints:
             is_fresh = given is not None and given.node == node and now - given.at < _AGAIN
             # What kube-scheduler drops is given again at once; what somebody else writes over it, as another leader
             # may for a moment, is not fought about.
-            is_on_its_way = is_fresh and not (self._is_told(pod) and not pod.nominated_node)
+            is_on_its_way = is_fresh and (pod.nominated_node != "" or not self._is_told(pod))
             is_there = pod.nominated_node == node or is_on_its_way
             (there if is_there else more).append(pod)
         return harmless(there, more)

@@ -27,6 +27,7 @@ from sawhorse_provisioner.pool_health import PoolHealth
 from sawhorse_provisioner.registration import (
     MULTIPLE_NODES,
     RESOURCE_NOT_REGISTERED,
+    evicts_as_unregistered,
     initialization_patch,
     lacks_unregistered_taint,
     missing_for_initialization,
@@ -162,7 +163,9 @@ class Lifecycle:
             message = f"Node {node.meta.name} joined without the taint karpenter.sh/unregistered; check spec.userData"
             self._announcer.warn(NODECLAIM, claim.meta, "UnregisteredTaintMissing", message)
         with self._steps.at(Step.HINTED):
-            if patch := softening_patch(await self._kube.get_raw(NODE, node.meta.name)):
+            if evicts_as_unregistered(node) and (
+                patch := softening_patch(await self._kube.get_raw(NODE, node.meta.name))
+            ):
                 self._state.note(NODE, await self._kube.patch(NODE, node.meta.name, patch))
             pending = await self._pending_hooks(claim, node)
         claim = self._state.claim(claim.meta.name) or claim  # a hook may have written it

@@ -14,7 +14,7 @@ from sawhorse_model.labels import (
 from sawhorse_model.manifests.fields import taint_to_raw
 from sawhorse_model.node import Node
 from sawhorse_model.nodeclaim import NodeClaim
-from sawhorse_model.taints import NO_SCHEDULE, is_ephemeral
+from sawhorse_model.taints import NO_EXECUTE, NO_SCHEDULE, is_ephemeral
 
 Raw = Mapping[str, Any]
 
@@ -87,6 +87,11 @@ def softening_patch(node: Raw) -> dict[str, Any]:
         return {}
     version = (node.get("metadata") or {}).get("resourceVersion", "")
     return {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
+
+
+def evicts_as_unregistered(node: Node) -> bool:
+    """Whether the taint is there as kubelet registers with it."""
+    return any(t.key == UNREGISTERED_TAINT and t.effect == NO_EXECUTE for t in node.taints)
 
 
 def lacks_unregistered_taint(node: Node) -> bool:
